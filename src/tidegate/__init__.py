@@ -1,0 +1,1 @@
+"""Kafka records into a database, exactly once."""
