@@ -1,0 +1,99 @@
+"""What a claim does to a position: keep it, start it, restart it, or refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from tidegate.core.errors import IdentityChanged, PositionMissing
+from tidegate.core.positions import Change, Identity, Position
+from tidegate.core.records import TopicPartition
+from tidegate.core.spans import Claim
+
+__all__ = ["ClaimRequest", "Standing", "standing"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """Everything that decides a claim, apart from the stored rows.
+
+    ``deployment`` names a deployment that forces its start once: a position that was not yet forced under this name goes to
+    its start, later claims under the same name leave it alone. ``restart`` allows a position whose topic was recreated, or
+    whose cluster was replaced, to begin again at its start.
+    """
+
+    group: str
+    owner: str
+    identities: Mapping[str, Identity] = field(default_factory=dict)
+    deployment: str | None = None
+    restart: bool = False
+
+    def wanting_start(
+        self, partitions: Collection[TopicPartition], rows: Mapping[TopicPartition, Position]
+    ) -> list[TopicPartition]:
+        """The partitions whose start has to be known before they can be claimed."""
+        return [tp for tp in partitions if (row := rows.get(tp)) is None or self._why_start(row)]
+
+    def decide(self, partition: TopicPartition, row: Position | None, starts: Mapping[TopicPartition, int]) -> Change:
+        """The change that the claim makes to one position."""
+        identity = self.identities.get(partition.topic, Identity())
+        if row is None:
+            change = Position.start(partition, self._start(partition, starts), identity, self.deployment)
+            return change.then(change.position.claimed(self.owner))
+        why = self._why_start(row)
+        deployment = self.deployment or row.deployment
+        if why is None:
+            kept = row._replace(identity=row.identity.filled(identity), deployment=deployment)
+            return kept.claimed(self.owner)
+        change = row.edited(self._start(partition, starts), why)
+        moved = change.position._replace(identity=identity.filled(row.identity), deployment=deployment)
+        return change.then(moved.claimed(self.owner))
+
+    def _why_start(self, row: Position) -> str | None:
+        identity = self.identities.get(row.partition.topic, Identity())
+        conflict = row.identity.conflict(identity)
+        if conflict and not self.restart:
+            raise IdentityChanged(self._conflict_message(row, identity, conflict))
+        if conflict:
+            return f"the {conflict} is another one now"
+        if self.deployment is not None and row.deployment != self.deployment:
+            return f"forced by deployment {self.deployment!r}"
+        return None
+
+    def _start(self, partition: TopicPartition, starts: Mapping[TopicPartition, int]) -> int:
+        try:
+            return starts[partition]
+        except KeyError:
+            raise PositionMissing(
+                f"group {self.group!r} has no stored position for {partition} and no start was given for it; "
+                "pass start_at with an offset for it"
+            ) from None
+
+    def _conflict_message(self, row: Position, identity: Identity, conflict: str) -> str:
+        if conflict == "cluster":
+            what = f"belongs to cluster {row.identity.cluster_id}, but this is cluster {identity.cluster_id}"
+        else:
+            what = f"belongs to topic id {row.identity.topic_id}, but the topic was recreated as {identity.topic_id}"
+        return (
+            f"the position of group {self.group!r} for {row.partition}, offset {row.next_offset}, {what}; its offsets mean "
+            "nothing here. Check that this is the right Kafka; to begin again at the start strategy, allow a restart"
+        )
+
+
+class Standing(Enum):
+    """Where a claim stands after it was fenced."""
+
+    MINE = "mine"
+    FREE = "free"
+    TAKEN = "taken"
+
+
+def standing(row: Position, claim: Claim) -> Standing:
+    """Judge a claim by the row as it is now, read under its lock.
+
+    Still mine: an earlier attempt of mine landed late. Free: an operator's edit or a release. Taken: another owner.
+    """
+    if row.owner == claim.owner and row.epoch == claim.epoch:
+        return Standing.MINE
+    return Standing.FREE if row.owner is None else Standing.TAKEN

@@ -1,0 +1,1 @@
+"""Ledgers: where positions live, in the database that the data goes to."""

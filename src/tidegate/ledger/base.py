@@ -1,0 +1,391 @@
+"""The contract of a ledger, and the parts of it that are the same for every store."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
+from itertools import groupby
+from typing import Generic, NamedTuple, Self, TypeAlias, TypeVar
+
+from tidegate.core.claiming import ClaimRequest, Standing, standing
+from tidegate.core.errors import AlreadyDone, ConfigurationError, Fenced, NotCommitted, PositionMissing
+from tidegate.core.journal import Break, Entry, Kind, Verification, verify_partition
+from tidegate.core.letters import ParkedLetter
+from tidegate.core.names import check_group, check_topic
+from tidegate.core.positions import Change, GroupState, Identity, Position
+from tidegate.core.records import TopicPartition
+from tidegate.core.spans import Claim, Move, Span, Work
+from tidegate.ledger.limits import Limits, Patience
+from tidegate.ledger.owner import new_owner
+from tidegate.ledger.transaction import Outcome, Result, Transaction
+from tidegate.ledger.trouble import NotMoved, OutcomeUnknown, Trouble
+
+__all__ = ["Ledger", "Reclaimed", "StartAt"]
+
+StartAt: TypeAlias = int | Mapping[TopicPartition, int] | Callable[[list[TopicPartition]], Mapping[TopicPartition, int]]
+"""Where positions begin that are not stored yet: one offset, an offset for each, or a function that looks them up."""
+
+Claims: TypeAlias = Mapping[TopicPartition, Claim]
+Rows: TypeAlias = Mapping[TopicPartition, Position]
+Decide: TypeAlias = Callable[[Rows], Sequence[Change]]
+
+Tx = TypeVar("Tx", bound=Transaction)
+
+
+class Reclaimed(NamedTuple):
+    """What became of claims that were fenced: those held now, and the partitions that another owner has."""
+
+    claims: dict[TopicPartition, Claim]
+    owners: dict[TopicPartition, str]
+
+
+class Ledger(ABC, Generic[Tx]):
+    """Positions that move with the data.
+
+    A store implements the methods at the end; what they add up to is written here, once.
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+
+    # The consumer's side
+
+    def claim(
+        self,
+        group: str,
+        partitions: Iterable[TopicPartition],
+        start_at: StartAt = 0,
+        *,
+        identities: Mapping[str, Identity] | None = None,
+        deployment: str | None = None,
+        restart: bool = False,
+    ) -> dict[TopicPartition, Claim]:
+        """Take partitions, in one transaction: bump their epochs, name their owner, return their positions.
+
+        A partition without a stored position gets one from ``start_at`` first; it is asked only then. See
+        :class:`~tidegate.core.claiming.ClaimRequest` for ``deployment`` and ``restart``.
+        """
+        wanted = _in_lock_order(partitions)
+        request = ClaimRequest(check_group(group), new_owner(), identities or {}, deployment, restart)
+        starts: dict[TopicPartition, int] = {}
+        for _ in range(3):  # a row seen by read() may be gone, or another's, by the time that it is locked
+            found = self.read(group, wanted).positions
+            starts.update(_resolve(start_at, request.wanting_start(wanted, found)))
+            try:
+                return self._claim_with(request, wanted, starts)
+            except PositionMissing as missing:
+                error = missing
+        raise error
+
+    def _claim_with(
+        self, request: ClaimRequest, wanted: list[TopicPartition], starts: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, Claim]:
+        taken: dict[TopicPartition, Claim] = {}
+
+        def decide(rows: Rows) -> list[Change]:
+            changes = [request.decide(tp, rows.get(tp), starts) for tp in wanted]
+            taken.update((change.position.partition, change.position.claim(request.group)) for change in changes)
+            return changes
+
+        self._changed(request.group, wanted, decide, "claim")
+        return taken
+
+    def reclaim(self, claims: Claims, *, take: bool = False) -> Reclaimed:
+        """Find out where fenced claims stand and claim again what may be claimed, in one transaction.
+
+        What is still mine goes on from the row; what nobody owns is claimed; what another owner has is left to it, unless
+        ``take`` is given.
+        """
+        held: dict[TopicPartition, Claim] = {}
+        owners: dict[TopicPartition, str] = {}
+        owner = new_owner()
+
+        def decide(rows: Rows) -> list[Change]:
+            held.clear()
+            owners.clear()
+            changes = []
+            for tp, claim in sorted(claims.items()):
+                if (row := rows.get(tp)) is None:
+                    raise PositionMissing(f"the position of group {claim.group!r} for {tp} was deleted; claim it anew")
+                verdict = standing(row, claim)
+                if verdict is Standing.MINE:
+                    held[tp] = row.claim(claim.group)
+                elif verdict is Standing.FREE or take:
+                    changes.append(row.claimed(owner))
+                    held[tp] = changes[-1].position.claim(claim.group)
+                else:
+                    owners[tp] = str(row.owner)
+            return changes
+
+        if claims:
+            self._changed(_group_of(claims), sorted(claims), decide, "claim again")
+        return Reclaimed(held, owners)
+
+    def release(self, claims: Claims) -> set[TopicPartition]:
+        """Give partitions back. Those that were fenced meanwhile are not mine to release, and are left alone."""
+        given_back: set[TopicPartition] = set()
+
+        def decide(rows: Rows) -> list[Change]:
+            changes = [
+                row.released() for tp, row in sorted(rows.items()) if standing(row, claims[tp]) is Standing.MINE
+            ]
+            given_back.clear()
+            given_back.update(change.position.partition for change in changes)
+            return changes
+
+        if claims:
+            self._changed(_group_of(claims), sorted(claims), decide, "release")
+        return given_back
+
+    def transact(
+        self,
+        claims: Claims,
+        spans: Iterable[Span],
+        handler: Callable[[Tx], object] | None = None,
+        *,
+        move: Move = Move.ADVANCE,
+        note: str | None = None,
+    ) -> Result:
+        """Advance the spans and run ``handler`` in the same transaction, again if need be, until it is committed once.
+
+        ``handler`` may be run several times; what it wrote in an attempt that failed is rolled back. An unanswered COMMIT
+        needs no rule of its own: the next attempt's compare-and-set waits for the row, and matches only if the lost one was
+        not carried out. Raises :class:`Fenced` if someone else moved or claimed one of the positions.
+        """
+        work = Work.of(claims, spans, move=move, note=note)
+        patience = Patience(self.limits, str(work))
+        attempts = unknown = 0
+        while True:
+            attempts += 1
+            try:
+                with self._open(work) as tx:
+                    if handler is not None:
+                        handler(tx)
+                return Result(Outcome.COMMITTED, attempts, unknown)
+            except NotMoved as rows:
+                self._done_or_fenced(work, rows)
+                return Result(Outcome.COMMITTED if unknown else Outcome.ALREADY_DONE, attempts, unknown)
+            except Trouble as trouble:
+                unknown += isinstance(trouble, OutcomeUnknown)
+                patience.again(trouble)
+
+    @contextmanager
+    def transaction(self, claims: Claims, spans: Iterable[Span]) -> Iterator[Tx]:
+        """Like :meth:`transact`, for a block of the caller's own: one attempt.
+
+        Raises :class:`Fenced`; or :class:`NotCommitted`, after which the caller may run the same block again.
+        """
+        work = Work.of(claims, spans)
+        try:
+            with self._open(work) as tx:
+                yield tx
+        except NotMoved as rows:
+            self._done_or_fenced(work, rows)
+            raise AlreadyDone(f"{work}: was committed before; go on behind it") from None
+        except OutcomeUnknown:
+            if not self._landed(work):
+                raise NotCommitted(f"{work}: the connection broke and nothing was committed; run the block again") from None
+        except Trouble as trouble:
+            raise NotCommitted(f"{work}: {trouble}; nothing was committed, run the block again") from trouble
+
+    def _landed(self, work: Work) -> bool:
+        """Whether a COMMIT that was not answered was carried out."""
+        patience = Patience(self.limits, str(work))
+        while True:
+            try:
+                rows = self._locked(work)
+            except Trouble as trouble:
+                patience.again(trouble)
+            else:
+                if all(rows[step.span.partition].matches(step) for step in work.steps):
+                    return False
+                self._done_or_fenced(work, NotMoved(rows))
+                return True
+
+    def _done_or_fenced(self, work: Work, not_moved: NotMoved) -> None:
+        """The token is looked at only here, after the compare-and-set matched no row: mine means done."""
+        rows = not_moved.rows
+        wrong = {
+            step.span.partition: rows.get(step.span.partition)
+            for step in work.steps
+            if (row := rows.get(step.span.partition)) is None or row.token != work.token
+        }
+        if not wrong:
+            return
+        step = next(step for step in work.steps if step.span.partition in wrong)
+        row = wrong[step.span.partition]
+        if row is None:
+            now = "its position is gone"
+        else:
+            now = f"its position is {row.next_offset}, epoch {row.epoch}, owner {row.owner or 'nobody'}"
+        raise Fenced(
+            f"group {work.group!r}: {step.span} was to be advanced in epoch {step.claim.epoch} by {step.claim.owner}, but "
+            f"{now}: someone else claimed or edited it. Nothing was written; drop what was read and claim again",
+            {tp: row and row.owner for tp, row in wrong.items()},
+        )
+
+    # The operator's side
+
+    def edit(
+        self, group: str, offsets: Mapping[TopicPartition, int], *, note: str | None = None
+    ) -> dict[TopicPartition, Position]:
+        """Set positions by hand. Their owners are fenced and go on from the new position."""
+        for tp, offset in offsets.items():
+            if not 0 <= offset < 1 << 63:
+                raise ConfigurationError(f"{offset} is not an offset that {tp} can have")
+        edited: dict[TopicPartition, Position] = {}
+
+        def decide(rows: Rows) -> list[Change]:
+            changes = []
+            for tp, offset in sorted(offsets.items()):
+                row = rows.get(tp)
+                if row is None:
+                    change = Position.start(tp, offset, Identity(), None)
+                else:
+                    change = row.edited(offset, note)
+                edited[tp] = change.position
+                changes.append(change)
+            return changes
+
+        self._changed(check_group(group), _in_lock_order(offsets), decide, "edit")
+        return edited
+
+    def verify(self, group: str) -> Verification:
+        """Prove from the journal that every advance starts where the one before it ended, or name the breaks."""
+        checked: set[TopicPartition] = set()
+        breaks: list[Break] = []
+        total = 0
+        state, journal = self._history(group)
+        for tp, entries in groupby(journal, key=lambda entry: entry.partition):
+            row = state.positions.get(tp) if tp else None
+            if tp is None:
+                total += sum(1 for _ in entries)
+                continue
+            checked.add(tp)
+            if row is None:
+                breaks.append(Break(tp, 0, "the journal has entries, but the position is gone"))
+                continue
+            count, fault = verify_partition(
+                tp, entries, next_offset=row.next_offset, epoch=row.epoch, seq=row.seq
+            )
+            total += count
+            if fault:
+                breaks.append(fault)
+        for tp in sorted(state.positions.keys() - checked):
+            row = state.positions[tp]
+            _, fault = verify_partition(tp, (), next_offset=row.next_offset, epoch=row.epoch, seq=row.seq)
+            breaks.extend(filter(None, [fault]))
+        return Verification(len(state.positions), total, tuple(breaks))
+
+    def pause(self, group: str, *, note: str | None = None) -> bool:
+        """Pause a group, for every consumer of it and over restarts; whether it was running before."""
+        return self._set_paused(check_group(group), Kind.PAUSE, note)
+
+    def resume(self, group: str, *, note: str | None = None) -> bool:
+        """Let a paused group go on; whether it was paused before."""
+        return self._set_paused(check_group(group), Kind.RESUME, note)
+
+    def _changed(self, group: str, partitions: list[TopicPartition], decide: Decide, what: str) -> None:
+        patience = Patience(self.limits, f"{what} {_shown(partitions)} for group {group!r}")
+        while True:
+            try:
+                return self._change(group, partitions, decide)
+            except Trouble as trouble:
+                patience.again(trouble)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # What a store implements
+
+    @abstractmethod
+    def create(self) -> None:
+        """Create what the ledger needs in its store, or bring it up to this version. Safe to call at any time."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what the ledger opened itself."""
+
+    @abstractmethod
+    def read(self, group: str, partitions: Collection[TopicPartition] | None = None) -> GroupState:
+        """A group's positions, all or those of ``partitions`` that are stored, and whether it is paused: one query."""
+
+    @abstractmethod
+    def read_all(self) -> dict[str, GroupState]:
+        """Every group of the ledger: one query."""
+
+    @abstractmethod
+    def journal(self, group: str, partition: TopicPartition | None = None) -> Iterator[Entry]:
+        """The journal of a group or of one of its partitions, each partition's entries oldest first."""
+
+    @abstractmethod
+    def prune(self, older_than: timedelta, group: str | None = None) -> int:
+        """Delete journal entries of that age; how many. The last entry of each position stays, so that verify holds."""
+
+    @abstractmethod
+    def dead_letters(self, group: str, *, after: int = 0, limit: int = 100) -> list[ParkedLetter]:
+        """Dead letters of a group in the order in which they were parked, from behind the one with the id ``after``."""
+
+    @abstractmethod
+    def drop_letters(self, group: str, ids: Iterable[int]) -> int:
+        """Remove dead letters for good; how many there were."""
+
+    @abstractmethod
+    def _change(self, group: str, partitions: list[TopicPartition], decide: Decide) -> None:
+        """Lock the rows in order, store what ``decide`` makes of them; all or nothing. ``decide`` may be asked again."""
+
+    @abstractmethod
+    def _open(self, work: Work) -> AbstractContextManager[Tx]:
+        """Begin, advance, and on leaving check that it is still the same transaction, park and commit.
+
+        Raises :class:`NotMoved` if the compare-and-set does not match every row; :class:`Trouble` otherwise.
+        """
+
+    @abstractmethod
+    def _locked(self, work: Work) -> Rows:
+        """The rows of a piece of work, read under their locks: waits for whoever is about to change them."""
+
+    @abstractmethod
+    def _set_paused(self, group: str, kind: Kind, note: str | None) -> bool:
+        """Store and journal it if it is not so already; whether it was not."""
+
+    @abstractmethod
+    def _history(self, group: str) -> tuple[GroupState, Iterable[Entry]]:
+        """A group and its journal as of one moment, ordered by partition and seq."""
+
+
+def _in_lock_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    ordered = sorted({TopicPartition(*tp) for tp in partitions})
+    if not ordered:
+        raise ConfigurationError("no partition was given")
+    for topic in {tp.topic for tp in ordered}:
+        check_topic(topic)
+    for tp in ordered:
+        if not 0 <= tp.partition < 1 << 31:
+            raise ConfigurationError(f"{tp.partition} is not a partition number of topic {tp.topic!r}")
+    return ordered
+
+
+def _group_of(claims: Claims) -> str:
+    groups = {claim.group for claim in claims.values()}
+    if len(groups) > 1:
+        raise ConfigurationError(f"the claims belong to several groups: {', '.join(sorted(groups))}; pass one group's")
+    return groups.pop()
+
+
+def _resolve(start_at: StartAt, partitions: list[TopicPartition]) -> Mapping[TopicPartition, int]:
+    if not partitions:
+        return {}
+    if isinstance(start_at, int):
+        return dict.fromkeys(partitions, start_at)
+    return start_at(partitions) if callable(start_at) else start_at
+
+
+def _shown(partitions: list[TopicPartition]) -> str:
+    shown = ", ".join(map(str, partitions[:4]))
+    return shown if len(partitions) <= 4 else f"{shown} and {len(partitions) - 4} more"

@@ -1,0 +1,50 @@
+"""How long a ledger waits, and how long it may keep others waiting."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+
+from tidegate.core.errors import ConfigurationError
+from tidegate.ledger.trouble import LockWaitOver, Trouble
+
+__all__ = ["Limits", "Patience"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds, in seconds, that keep one frozen process from stopping the others.
+
+    ``hold``: how long a transaction may sit idle on its locks before the database ends it. ``lock_wait``: how long an
+    operation waits for a lock, and for how long conflicts are tried again; longer than ``hold``, so that whoever waits
+    outlasts a frozen holder. ``attempts``: how often at most an operation is tried within that time.
+    """
+
+    hold: float = 10.0
+    lock_wait: float = 15.0
+    attempts: int = 100
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.hold <= self.lock_wait:
+            raise ConfigurationError(f"lock_wait ({self.lock_wait} s) has to be at least as long as hold ({self.hold} s)")
+        if self.attempts < 1:
+            raise ConfigurationError(f"attempts has to be at least 1, not {self.attempts}")
+
+
+class Patience:
+    """The bounded number of tries of one operation."""
+
+    def __init__(self, limits: Limits, what: str) -> None:
+        self._limits = limits
+        self._what = what
+        self._deadline = time.monotonic() + limits.lock_wait
+        self._tries = 0
+
+    def again(self, trouble: Trouble) -> None:
+        """Wait a little and return if the operation may be tried again; otherwise raise what the trouble amounts to."""
+        self._tries += 1
+        over = time.monotonic() >= self._deadline or self._tries >= self._limits.attempts
+        if over or isinstance(trouble, LockWaitOver):
+            raise trouble.amounts_to(self._what) from trouble
+        time.sleep(random.uniform(0.2, 1.0) * min(0.002 * 2**self._tries, 0.25))  # noqa: S311

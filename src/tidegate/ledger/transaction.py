@@ -1,0 +1,38 @@
+"""The transaction that a handler is given: the positions have been advanced in it, and its writes commit with them."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from tidegate.core.letters import DeadLetter
+from tidegate.core.spans import Work
+
+__all__ = ["Outcome", "Result", "Transaction"]
+
+
+class Transaction:
+    """What every store's transaction offers; the stores add the way to write data."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.letters: list[DeadLetter] = []
+
+    def park(self, letter: DeadLetter) -> None:
+        """Keep a record whose handling failed for good; stored by this transaction, or not at all."""
+        self.letters.append(letter)
+
+
+class Outcome(Enum):
+    """How a piece of work ended."""
+
+    COMMITTED = "committed"
+    ALREADY_DONE = "already done"
+
+
+class Result(NamedTuple):
+    """How a piece of work ended, and what it took: tries in all, and tries whose COMMIT was not answered."""
+
+    outcome: Outcome
+    attempts: int
+    unknown_outcomes: int
