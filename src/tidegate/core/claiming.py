@@ -18,9 +18,9 @@ __all__ = ["ClaimRequest", "Standing", "standing"]
 class ClaimRequest:
     """Everything that decides a claim, apart from the stored rows.
 
-    ``deployment`` names a deployment that forces its start once: a position that was not yet forced under this name goes to
-    its start, later claims under the same name leave it alone. ``restart`` allows a position whose topic was recreated, or
-    whose cluster was replaced, to begin again at its start.
+    ``deployment`` names a deployment that forces its start once: a position that was not yet forced under this name
+    goes to its start, later claims under the same name leave it alone. ``restart`` allows a position whose topic was
+    recreated, or whose cluster was replaced, to begin again at its start.
     """
 
     group: str
@@ -76,8 +76,8 @@ class ClaimRequest:
         else:
             what = f"belongs to topic id {row.identity.topic_id}, but the topic was recreated as {identity.topic_id}"
         return (
-            f"the position of group {self.group!r} for {row.partition}, offset {row.next_offset}, {what}; its offsets mean "
-            "nothing here. Check that this is the right Kafka; to begin again at the start strategy, allow a restart"
+            f"the position of group {self.group!r} for {row.partition}, offset {row.next_offset}, {what}; its offsets "
+            "mean nothing here. Check that this is the right Kafka; to begin again at the start, allow a restart"
         )
 
 

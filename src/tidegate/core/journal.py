@@ -27,8 +27,8 @@ class Kind(StrEnum):
 
 
 class Entry(NamedTuple):
-    """One line of the journal. ``seq`` counts what happened to one position, without gaps; ``partition`` is ``None`` for a
-    whole group."""
+    """One line of the journal. ``seq`` counts what happened to one position, without gaps; ``partition`` is ``None``
+    for a whole group."""
 
     partition: TopicPartition | None
     seq: int
@@ -77,8 +77,8 @@ def verify_partition(
 ) -> tuple[int, Break | None]:
     """Follow one partition's entries, oldest first, to the position as it is stored.
 
-    Returns how many entries were followed, and the first break. Pruning takes away the oldest entries: the first one left
-    is then taken as given.
+    Returns how many entries were followed, and the first break. Pruning takes away the oldest entries: the first one
+    left is then taken as given.
     """
     count = 0
     before: Entry | None = None
@@ -89,7 +89,9 @@ def verify_partition(
             return count, Break(partition, entry.seq, reason)
         before = entry
     if before is None:
-        return 0, Break(partition, 0, "the position has no journal at all; not even its last entry, which pruning keeps")
+        return 0, Break(
+            partition, 0, "the position has no journal at all; not even its last entry, which pruning keeps"
+        )
     for what, journalled, stored in (
         ("entry", before.seq, seq),
         ("offset", before.end, next_offset),

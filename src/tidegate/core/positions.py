@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from tidegate.core.journal import Entry, Kind
 from tidegate.core.records import TopicPartition
@@ -67,9 +67,7 @@ class Position(NamedTuple):
 
     def matches(self, step: Step) -> bool:
         """The comparison of the compare-and-set."""
-        return (
-            self.next_offset == step.span.start and self.epoch == step.claim.epoch and self.owner == step.claim.owner
-        )
+        return self.next_offset == step.span.start and self.epoch == step.claim.epoch and self.owner == step.claim.owner
 
     def advanced(self, step: Step, work: Work) -> Change:
         """The setting of the compare-and-set."""
@@ -79,8 +77,7 @@ class Position(NamedTuple):
 
     def claim(self, group: str) -> Claim:
         """The claim that the row's present owner holds."""
-        assert self.owner is not None
-        return Claim(group, self.partition, self.next_offset, self.epoch, self.owner)
+        return Claim(group, self.partition, self.next_offset, self.epoch, cast(str, self.owner))
 
     def _entry(
         self, kind: Kind, start: int, *, records: int = 0, owner: str | None = None, note: str | None = None

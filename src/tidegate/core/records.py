@@ -8,7 +8,9 @@ __all__ = ["Record", "TopicPartition"]
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic. Sorts by topic, byte for byte, and then by number: the order in which rows are locked."""
+    """One partition of one topic. Sorts by topic, byte for byte, and then by number: the order in which rows are
+    locked.
+    """
 
     topic: str
     partition: int

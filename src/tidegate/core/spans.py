@@ -94,6 +94,11 @@ class Work(NamedTuple):
             raise ConfigurationError("a transaction advances the partitions of one group")
         return cls(group, tuple(steps), _token(group, steps), move, note)
 
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions of the steps, in lock order."""
+        return [step.span.partition for step in self.steps]
+
     def __str__(self) -> str:
         shown = ", ".join(str(step.span) for step in self.steps[:4])
         more = f" and {len(self.steps) - 4} more" if len(self.steps) > 4 else ""

@@ -16,7 +16,7 @@ from tidegate.core.letters import ParkedLetter
 from tidegate.core.names import check_group, check_topic
 from tidegate.core.positions import Change, GroupState, Identity, Position
 from tidegate.core.records import TopicPartition
-from tidegate.core.spans import Claim, Move, Span, Work
+from tidegate.core.spans import Claim, Move, Span, Step, Work
 from tidegate.ledger.limits import Limits, Patience
 from tidegate.ledger.owner import new_owner
 from tidegate.ledger.transaction import Outcome, Result, Transaction
@@ -95,8 +95,8 @@ class Ledger(ABC, Generic[Tx]):
     def reclaim(self, claims: Claims, *, take: bool = False) -> Reclaimed:
         """Find out where fenced claims stand and claim again what may be claimed, in one transaction.
 
-        What is still mine goes on from the row; what nobody owns is claimed; what another owner has is left to it, unless
-        ``take`` is given.
+        What is still mine goes on from the row; what nobody owns is claimed; what another owner has is left to it,
+        unless ``take`` is given.
         """
         held: dict[TopicPartition, Claim] = {}
         owners: dict[TopicPartition, str] = {}
@@ -128,9 +128,7 @@ class Ledger(ABC, Generic[Tx]):
         given_back: set[TopicPartition] = set()
 
         def decide(rows: Rows) -> list[Change]:
-            changes = [
-                row.released() for tp, row in sorted(rows.items()) if standing(row, claims[tp]) is Standing.MINE
-            ]
+            changes = [row.released() for tp, row in sorted(rows.items()) if standing(row, claims[tp]) is Standing.MINE]
             given_back.clear()
             given_back.update(change.position.partition for change in changes)
             return changes
@@ -150,9 +148,9 @@ class Ledger(ABC, Generic[Tx]):
     ) -> Result:
         """Advance the spans and run ``handler`` in the same transaction, again if need be, until it is committed once.
 
-        ``handler`` may be run several times; what it wrote in an attempt that failed is rolled back. An unanswered COMMIT
-        needs no rule of its own: the next attempt's compare-and-set waits for the row, and matches only if the lost one was
-        not carried out. Raises :class:`Fenced` if someone else moved or claimed one of the positions.
+        ``handler`` may be run several times; what it wrote in an attempt that failed is rolled back. An unanswered
+        COMMIT needs no rule of its own: the next attempt's compare-and-set waits for the row, and matches only if the
+        lost one was not carried out. Raises :class:`Fenced` if someone else moved or claimed one of the positions.
         """
         work = Work.of(claims, spans, move=move, note=note)
         patience = Patience(self.limits, str(work))
@@ -186,7 +184,9 @@ class Ledger(ABC, Generic[Tx]):
             raise AlreadyDone(f"{work}: was committed before; go on behind it") from None
         except OutcomeUnknown:
             if not self._landed(work):
-                raise NotCommitted(f"{work}: the connection broke and nothing was committed; run the block again") from None
+                raise NotCommitted(
+                    f"{work}: the connection broke and nothing was committed; run the block again"
+                ) from None
         except Trouble as trouble:
             raise NotCommitted(f"{work}: {trouble}; nothing was committed, run the block again") from trouble
 
@@ -215,14 +215,9 @@ class Ledger(ABC, Generic[Tx]):
         if not wrong:
             return
         step = next(step for step in work.steps if step.span.partition in wrong)
-        row = wrong[step.span.partition]
-        if row is None:
-            now = "its position is gone"
-        else:
-            now = f"its position is {row.next_offset}, epoch {row.epoch}, owner {row.owner or 'nobody'}"
         raise Fenced(
-            f"group {work.group!r}: {step.span} was to be advanced in epoch {step.claim.epoch} by {step.claim.owner}, but "
-            f"{now}: someone else claimed or edited it. Nothing was written; drop what was read and claim again",
+            f"group {work.group!r}: {step.span} was to be advanced in epoch {step.claim.epoch} by {step.claim.owner}, "
+            f"but {_what_happened(step, wrong[step.span.partition])}. Nothing was written; drop what was read, reclaim",
             {tp: row and row.owner for tp, row in wrong.items()},
         )
 
@@ -241,10 +236,7 @@ class Ledger(ABC, Generic[Tx]):
             changes = []
             for tp, offset in sorted(offsets.items()):
                 row = rows.get(tp)
-                if row is None:
-                    change = Position.start(tp, offset, Identity(), None)
-                else:
-                    change = row.edited(offset, note)
+                change = Position.start(tp, offset, Identity(), None) if row is None else row.edited(offset, note)
                 edited[tp] = change.position
                 changes.append(change)
             return changes
@@ -254,30 +246,24 @@ class Ledger(ABC, Generic[Tx]):
 
     def verify(self, group: str) -> Verification:
         """Prove from the journal that every advance starts where the one before it ended, or name the breaks."""
-        checked: set[TopicPartition] = set()
+        # The journal is read after the rows, and grows meanwhile: entries behind a row as it was read are not looked
+        # at.
+        positions = self.read(group).positions
+        unproven = dict(positions)
         breaks: list[Break] = []
         total = 0
-        state, journal = self._history(group)
-        for tp, entries in groupby(journal, key=lambda entry: entry.partition):
-            row = state.positions.get(tp) if tp else None
+        for tp, entries in groupby(self.journal(group), key=lambda entry: entry.partition):
             if tp is None:
-                total += sum(1 for _ in entries)
                 continue
-            checked.add(tp)
+            row = unproven.pop(tp, None) or self.read(group, [tp]).positions.get(tp)
             if row is None:
                 breaks.append(Break(tp, 0, "the journal has entries, but the position is gone"))
                 continue
-            count, fault = verify_partition(
-                tp, entries, next_offset=row.next_offset, epoch=row.epoch, seq=row.seq
-            )
+            count, fault = _verified(row, entries)
             total += count
-            if fault:
-                breaks.append(fault)
-        for tp in sorted(state.positions.keys() - checked):
-            row = state.positions[tp]
-            _, fault = verify_partition(tp, (), next_offset=row.next_offset, epoch=row.epoch, seq=row.seq)
             breaks.extend(filter(None, [fault]))
-        return Verification(len(state.positions), total, tuple(breaks))
+        breaks.extend(filter(None, (_verified(row, ())[1] for row in unproven.values())))
+        return Verification(len(positions), total, tuple(sorted(breaks)))
 
     def pause(self, group: str, *, note: str | None = None) -> bool:
         """Pause a group, for every consumer of it and over restarts; whether it was running before."""
@@ -337,7 +323,7 @@ class Ledger(ABC, Generic[Tx]):
 
     @abstractmethod
     def _change(self, group: str, partitions: list[TopicPartition], decide: Decide) -> None:
-        """Lock the rows in order, store what ``decide`` makes of them; all or nothing. ``decide`` may be asked again."""
+        """Lock the rows in order, store what ``decide`` makes of them, all or nothing. ``decide`` may be run again."""
 
     @abstractmethod
     def _open(self, work: Work) -> AbstractContextManager[Tx]:
@@ -353,10 +339,6 @@ class Ledger(ABC, Generic[Tx]):
     @abstractmethod
     def _set_paused(self, group: str, kind: Kind, note: str | None) -> bool:
         """Store and journal it if it is not so already; whether it was not."""
-
-    @abstractmethod
-    def _history(self, group: str) -> tuple[GroupState, Iterable[Entry]]:
-        """A group and its journal as of one moment, ordered by partition and seq."""
 
 
 def _in_lock_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
@@ -384,6 +366,24 @@ def _resolve(start_at: StartAt, partitions: list[TopicPartition]) -> Mapping[Top
     if isinstance(start_at, int):
         return dict.fromkeys(partitions, start_at)
     return start_at(partitions) if callable(start_at) else start_at
+
+
+def _what_happened(step: Step, row: Position | None) -> str:
+    if row is None:
+        return "its position was deleted"
+    now = f"its position is {row.next_offset} in epoch {row.epoch}"
+    match standing(row, step.claim):
+        case Standing.MINE:
+            return f"{now}: an earlier transaction of the same owner has moved it"
+        case Standing.FREE:
+            return f"{now}: it was edited or released, and has no owner"
+        case Standing.TAKEN:
+            return f"{now}: {row.owner} has claimed it"
+
+
+def _verified(row: Position, entries: Iterable[Entry]) -> tuple[int, Break | None]:
+    known = (entry for entry in entries if entry.seq <= row.seq)
+    return verify_partition(row.partition, known, next_offset=row.next_offset, epoch=row.epoch, seq=row.seq)
 
 
 def _shown(partitions: list[TopicPartition]) -> str:

@@ -27,7 +27,9 @@ class Limits:
 
     def __post_init__(self) -> None:
         if not 0 <= self.hold <= self.lock_wait:
-            raise ConfigurationError(f"lock_wait ({self.lock_wait} s) has to be at least as long as hold ({self.hold} s)")
+            raise ConfigurationError(
+                f"lock_wait ({self.lock_wait} s) has to be at least as long as hold ({self.hold} s)"
+            )
         if self.attempts < 1:
             raise ConfigurationError(f"attempts has to be at least 1, not {self.attempts}")
 

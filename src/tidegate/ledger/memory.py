@@ -35,7 +35,9 @@ class MemoryTransaction(Transaction):
         self.rows.append((table, row))
 
     def rollback(self) -> None:
-        """What a database does behind a handler's back: everything so far is gone, the rest would be a new transaction."""
+        """What a database does behind a handler's back: everything so far is gone, the rest would be a new
+        transaction.
+        """
         self.changes.clear()
         self.rows.clear()
         self.letters.clear()
@@ -173,10 +175,6 @@ class MemoryLedger(Ledger[MemoryTransaction]):
             seq = entries[-1].seq + 1 if entries else 1
             entries.append(Entry(None, seq, kind, 0, 0, 0, 0, None, None, note, datetime.now(UTC)))
             return True
-
-    def _history(self, group: str) -> tuple[GroupState, Iterable[Entry]]:
-        with self._lock():
-            return self.read(group), list(self.journal(group))
 
     def _store(self, group: str, changes: Iterable[Change]) -> None:
         stored = self._groups.setdefault(group, _Group())

@@ -19,7 +19,9 @@ class Trouble(Exception):
 
     def amounts_to(self, what: str) -> LedgerError:
         """The public error, if it was not cured within the limits."""
-        return LedgerBusy(f"{what}: conflicts with other transactions went on for too long ({self}); nothing was written")
+        return LedgerBusy(
+            f"{what}: conflicts with other transactions went on for too long ({self}); nothing was written"
+        )
 
 
 class Conflict(Trouble):
@@ -48,8 +50,8 @@ class OutcomeUnknown(Trouble):
     def amounts_to(self, what: str) -> LedgerError:
         """The store stayed away, so that nobody can tell yet."""
         return LedgerUnavailable(
-            f"{what}: the connection broke during COMMIT and the ledger has not answered since ({self}); whether it was "
-            "committed shows when the partition is claimed again"
+            f"{what}: the connection broke during COMMIT and the ledger has not answered since ({self}); whether it "
+            "was committed shows when the partition is claimed again"
         )
 
 

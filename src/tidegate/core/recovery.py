@@ -1,0 +1,182 @@
+"""Recovery policies: what to do when a position, a topic or a handler fails. Closed choices, evaluated purely."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+from tidegate.core.errors import ConfigurationError, LedgerError
+from tidegate.core.records import TopicPartition
+from tidegate.core.spans import Span
+from tidegate.core.start import LogOffsets
+
+__all__ = [
+    "Again",
+    "Backoff",
+    "DeadLetter",
+    "Decision",
+    "Fail",
+    "FailurePolicy",
+    "Lose",
+    "OutOfRange",
+    "Park",
+    "Recreated",
+    "Retry",
+    "Skip",
+    "StepOver",
+    "Stop",
+    "decide",
+    "out_of_range",
+]
+
+
+class Stop(NamedTuple):
+    """Stop, with this to say: what happened, and what to do."""
+
+    reason: str
+
+
+class OutOfRange(StrEnum):
+    """What to do with a position that retention has passed."""
+
+    STOP = "stop"
+    SKIP = "skip"
+
+
+class Lose(NamedTuple):
+    """Advance over the span and journal it as a loss: its records are gone."""
+
+    span: Span
+    note: str
+
+
+def out_of_range(
+    policy: OutOfRange, group: str, partition: TopicPartition, position: int, log: LogOffsets
+) -> Lose | Stop | None:
+    """What to do about a position that the log refused; ``None`` if it is in range after all.
+
+    A position behind the log's end cannot be skipped from. Either the log was cut off there, and which of its records
+    are new since then is not known; or it is another topic's. Any offset that a policy chose could lose or repeat some.
+    """
+    if position < log.earliest:
+        lost = Span(partition, position, log.earliest)
+        note = f"retention passed the position: offsets {position} to {log.earliest - 1} are gone"
+        if policy is OutOfRange.SKIP:
+            return Lose(lost, note)
+        return Stop(
+            f"group {group!r}, {partition}: {note}, and were not processed. To go on without them, set the policy for "
+            f"positions out of range to 'skip', or move the position to {log.earliest}"
+        )
+    if position > log.latest:
+        return Stop(
+            f"group {group!r}, {partition}: the position is {position}, but the log ends at {log.latest}: it lost "
+            "records that had been processed (an unclean leader election?), or the topic was recreated. Find out which "
+            "records are new, and move the position there"
+        )
+    return None
+
+
+class Recreated(StrEnum):
+    """What to do with a position whose topic was recreated, or whose cluster was replaced."""
+
+    STOP = "stop"
+    RESTART = "restart"
+
+    @property
+    def restart(self) -> bool:
+        """What :meth:`Ledger.claim` takes."""
+        return self is Recreated.RESTART
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Waiting times that grow: ``first`` seconds, then ``factor`` times as long each time, up to ``most``."""
+
+    first: float = 0.1
+    factor: float = 2.0
+    most: float = 30.0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.first <= self.most and self.factor >= 1):
+            raise ConfigurationError(f"a backoff has to grow from 'first' to 'most', which {self} does not")
+
+    def after(self, attempt: int) -> float:
+        """Seconds to wait after the attempt of that number, counted from 1."""
+        try:
+            return float(min(self.first * self.factor ** (attempt - 1), self.most))
+        except OverflowError:
+            return self.most
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Stop the listener; the position stays in front of the record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Step over the record and journal that."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Park the record, in the transaction that steps over it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Try again up to ``times`` times, and only ``then`` do something else: ``Retry(3, then=DeadLetter())``."""
+
+    times: int = 3
+    backoff: Backoff = Backoff()
+    then: FailurePolicy = Fail()
+
+    def __post_init__(self) -> None:
+        if self.times < 1:
+            raise ConfigurationError(f"to retry {self.times} times is not to retry; leave the Retry out")
+
+
+FailurePolicy: TypeAlias = Fail | Skip | DeadLetter | Retry
+
+
+class Again(NamedTuple):
+    """Run the handler again, in a new transaction, after so many seconds."""
+
+    after: float
+
+
+class StepOver(NamedTuple):
+    """Go on behind the record; it is journalled as skipped, with this note."""
+
+    note: str
+
+
+class Park(NamedTuple):
+    """Go on behind the record, which is parked with this error and the number of attempts made."""
+
+    error: str
+    attempts: int
+
+
+Decision: TypeAlias = Again | StepOver | Park | Stop
+
+
+def decide(policy: FailurePolicy, attempt: int, error: BaseException) -> Decision:
+    """What to do after the ``attempt``-th run of a handler, counted from 1, raised ``error``.
+
+    An error of the database says nothing about the record: it is retried where the policy retries, and then stops the
+    listener, but never skips or parks a record.
+    """
+    before = 0
+    while isinstance(policy, Retry):
+        if attempt <= before + policy.times:
+            return Again(policy.backoff.after(attempt - before))
+        before += policy.times
+        policy = policy.then
+    said = f"{type(error).__name__}: {error}"
+    if isinstance(policy, Fail) or isinstance(error, LedgerError):
+        return Stop(f"the handler failed {attempt} time{'s' if attempt > 1 else ''}, the last time with {said}")
+    if isinstance(policy, Skip):
+        return StepOver(f"skipped after {said}")
+    return Park(said, attempt)

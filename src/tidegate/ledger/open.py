@@ -1,0 +1,88 @@
+"""Opening a ledger from an address, or from what the user has open already."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Engine, create_engine
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from tidegate.core.errors import ConfigurationError
+from tidegate.ledger.base import Ledger
+from tidegate.ledger.limits import Limits
+from tidegate.ledger.memory import MemoryLedger
+from tidegate.ledger.sql.ledger import SqlLedger
+
+if TYPE_CHECKING:
+    import redis
+
+__all__ = ["open_ledger"]
+
+_SCHEMES = "sqlite:///file.db, postgresql+psycopg://…, mysql+pymysql://…, redis://…, memory://"
+_DRIVERS = {  # scheme: (driver that a bare scheme means, module, extra)
+    "postgresql": ("psycopg", "psycopg", "postgres"),
+    "mysql": ("pymysql", "pymysql", "mysql"),
+    "mariadb": ("pymysql", "pymysql", "mysql"),
+    "sqlite": ("pysqlite", "sqlite3", ""),
+}
+
+
+def open_ledger(
+    target: str | URL | Engine | redis.Redis,
+    *,
+    prefix: str | None = None,
+    limits: Limits | None = None,
+) -> Ledger[Any]:
+    """Open the ledger that lives at ``target``: a URL, a SQLAlchemy engine, or a Redis client.
+
+    ``prefix`` goes before the names of its tables (``tidegate_``) or keys (``{tidegate}:``). Nothing is sent before the
+    ledger is used; its tables are created then, if they are not there.
+    """
+    if isinstance(target, Engine):
+        return SqlLedger(target, prefix=prefix or "tidegate_", limits=limits)
+    if not isinstance(target, (str, URL)):
+        return _redis_ledger(target, prefix, limits)
+    scheme = str(target).partition(":")[0]
+    if scheme == "memory":
+        return MemoryLedger(limits)
+    if scheme in {"redis", "rediss", "unix"}:
+        return _redis_ledger(str(target), prefix, limits)
+    return SqlLedger(_engine(target), prefix=prefix or "tidegate_", limits=limits, owned=True)
+
+
+def _engine(target: str | URL) -> Engine:
+    try:
+        url = make_url(target)
+    except (ArgumentError, ValueError):
+        raise ConfigurationError(f"that is not the URL of a ledger; known are: {_SCHEMES}") from None
+    backend = url.get_backend_name()
+    if backend not in _DRIVERS:
+        raise ConfigurationError(f"there is no ledger for {backend!r}; known are: {_SCHEMES}")
+    driver, module, extra = _DRIVERS[backend]
+    if "+" not in url.drivername:
+        url = url.set(drivername=f"{backend}+{driver}")
+    if url.get_driver_name() == driver and find_spec(module) is None:
+        raise ConfigurationError(f"the driver {module!r} is not installed; run: pip install 'tidegate[{extra}]'")
+    try:
+        return create_engine(url, hide_parameters=True, pool_reset_on_return=None, **_OPTIONS.get(backend, {}))
+    except (ImportError, NoSuchModuleError):
+        raise ConfigurationError(
+            f"the driver of {url.drivername!r} is not installed; use {backend}+{driver}:// and: "
+            f"pip install 'tidegate[{extra}]'"
+        ) from None
+
+
+# Fewer locks than MySQL's default: no gaps between rows are locked, so that claims of different partitions do not meet.
+_READ_COMMITTED = {"isolation_level": "READ COMMITTED"}
+_OPTIONS: dict[str, dict[str, Any]] = {"mysql": _READ_COMMITTED, "mariadb": _READ_COMMITTED}
+
+
+def _redis_ledger(target: str | redis.Redis, prefix: str | None, limits: Limits | None) -> Ledger[Any]:
+    from tidegate.ledger.redis import RedisLedger  # noqa: PLC0415 - redis is an extra
+
+    options: dict[str, Any] = {"limits": limits} | ({} if prefix is None else {"prefix": prefix})
+    if isinstance(target, str):
+        return RedisLedger.from_url(target, **options)
+    return RedisLedger(target, **options)

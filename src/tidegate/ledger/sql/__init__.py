@@ -1,0 +1,1 @@
+"""The ledger on SQLite, MySQL/MariaDB and PostgreSQL."""

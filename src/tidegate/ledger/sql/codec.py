@@ -1,0 +1,161 @@
+"""Between the ledger's values and the rows that statements take and give."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from tidegate.core.journal import Entry, Kind
+from tidegate.core.letters import DeadLetter, ParkedLetter
+from tidegate.core.positions import Identity, Position
+from tidegate.core.records import Record, TopicPartition
+from tidegate.core.spans import Work
+from tidegate.ledger.sql.dialect import NOTE_LENGTH
+
+__all__ = [
+    "as_entry",
+    "as_letter",
+    "as_position",
+    "entry_rows",
+    "letter_row",
+    "note_text",
+    "position_rows",
+    "step_rows",
+]
+
+Time = Callable[[Any], datetime]
+
+
+def key_rows(partitions: Iterable[TopicPartition]) -> str:
+    """Partitions as the JSON parameter of a statement."""
+    return _json([{"topic": tp.topic, "partition_id": tp.partition} for tp in partitions])
+
+
+def position_rows(positions: Iterable[Position]) -> str:
+    """Positions as the JSON parameter of a statement."""
+    return _json(
+        [
+            {
+                "topic": row.partition.topic,
+                "partition_id": row.partition.partition,
+                "next_offset": row.next_offset,
+                "epoch": row.epoch,
+                "owner": row.owner,
+                "commit_token": row.token,
+                "seq": row.seq,
+                "cluster_id": row.identity.cluster_id,
+                "topic_id": row.identity.topic_id,
+                "deployment": row.deployment,
+            }
+            for row in positions
+        ]
+    )
+
+
+def step_rows(work: Work) -> str:
+    """The steps of a piece of work as the JSON parameter of the advance."""
+    return _json(
+        [
+            {
+                "topic": span.partition.topic,
+                "partition_id": span.partition.partition,
+                "start_offset": span.start,
+                "end_offset": span.end,
+                "records": span.records,
+                "epoch": claim.epoch,
+                "owner": claim.owner,
+            }
+            for claim, span in work.steps
+        ]
+    )
+
+
+def entry_rows(entries: Iterable[Entry]) -> str:
+    """Journal entries of positions as the JSON parameter of a statement."""
+    return _json(
+        [
+            {
+                "topic": entry.partition.topic,
+                "partition_id": entry.partition.partition,
+                "seq": entry.seq,
+                "kind": entry.kind,
+                "start_offset": entry.start,
+                "end_offset": entry.end,
+                "records": entry.records,
+                "epoch": entry.epoch,
+                "owner": entry.owner,
+                "commit_token": entry.token,
+                "note": note_text(entry.note),
+            }
+            for entry in entries
+            if entry.partition is not None
+        ]
+    )
+
+
+def as_position(row: Sequence[Any], time: Time) -> Position:
+    """A row of the positions table."""
+    topic, partition, next_offset, epoch, owner, token, seq, cluster_id, topic_id, deployment, updated_at = row
+    return Position(
+        TopicPartition(topic, partition),
+        next_offset,
+        epoch,
+        owner,
+        token,
+        seq,
+        Identity(cluster_id, topic_id),
+        deployment,
+        time(updated_at),
+    )
+
+
+def as_entry(row: Sequence[Any], time: Time) -> Entry:
+    """A row of the journal."""
+    topic, partition, seq, kind, start, end, records, epoch, owner, token, note, at = row
+    source = TopicPartition(topic, partition) if topic else None
+    return Entry(source, seq, Kind(kind), start, end, records, epoch, owner, token, note, time(at))
+
+
+def letter_row(letter: DeadLetter) -> dict[str, Any]:
+    """A dead letter as the parameters of its INSERT; header values are kept exactly, as base64."""
+    record = letter.record
+    headers = [[name, None if value is None else base64.b64encode(value).decode()] for name, value in record.headers]
+    return {
+        "topic": record.topic,
+        "partition_id": record.partition,
+        "record_offset": record.offset,
+        "record_key": record.key,
+        "record_value": record.value,
+        "record_timestamp": record.timestamp,
+        "headers": json.dumps(headers),
+        "error": _storable(letter.error),
+        "attempts": letter.attempts,
+    }
+
+
+def as_letter(group: str, row: Sequence[Any], time: Time) -> ParkedLetter:
+    """A row of the dead letters table."""
+    number, topic, partition, offset, key, value, timestamp, headers, error, attempts, at = row
+    decoded = tuple((name, None if v is None else base64.b64decode(v)) for name, v in json.loads(headers))
+    record = Record(topic, partition, offset, _bytes(key), _bytes(value), decoded, timestamp)
+    return ParkedLetter(number, group, DeadLetter(record, error, attempts), time(at))
+
+
+def note_text(note: str | None) -> str | None:
+    """A note as it can be stored: cut to its column, without what databases refuse."""
+    return None if note is None else _storable(note)[:NOTE_LENGTH]
+
+
+def _storable(words: str) -> str:
+    return words.replace("\0", "\ufffd").encode(errors="replace").decode()
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+def _json(rows: list[dict[str, Any]]) -> str:
+    return json.dumps(rows, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,146 @@
+"""What differs between SQL stores: how rows are passed and locked, a transaction kept whole, errors understood."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Table
+from sqlalchemy.exc import DBAPIError
+
+from tidegate.core.errors import LedgerError
+from tidegate.ledger.limits import Limits
+from tidegate.ledger.trouble import ConnectionLost, Trouble
+
+__all__ = ["NOTE_LENGTH", "Dialect", "driver_error"]
+
+NOTE_LENGTH = 2000
+
+
+class Dialect(ABC):
+    """One kind of SQL store.
+
+    The life of a transaction: :meth:`begin`, the advance, the handler's writes, :meth:`intact`, :meth:`commit`. In
+    between the store itself refuses to commit for anybody else: a handler that commits, or runs a statement that
+    commits by itself, gets an error and has changed nothing.
+    """
+
+    now: str
+    false = "FALSE"
+    locking = " FOR UPDATE"
+    collation: str | None = None
+    has_sentinel = False
+    locks_first = False
+
+    def __init__(self, engine: Engine, limits: Limits, *, owned: bool) -> None:
+        """``owned``: the ledger made the engine, so that sessions keep the ledger's settings."""
+        self.engine = engine
+        self.limits = limits
+        self.owned = owned
+
+    def quote(self, table: Table) -> str:
+        """The table's name as it goes into a statement."""
+        return self.engine.dialect.identifier_preparer.format_table(table)
+
+    # Composing statements
+
+    @abstractmethod
+    def rows(self, columns: Mapping[str, str]) -> str:
+        """The JSON parameter ``:rows`` as a table ``v`` with these columns and types (text, note, int, bigint)."""
+
+    def join(self, columns: Mapping[str, str], table: str, on: str) -> str:
+        """The rows of ``table`` (as ``p``) that belong to those of the parameter, in its order if that matters."""
+        return f"{self.rows(columns)} JOIN {table} AS p ON {on}"
+
+    def update(self, table: str, columns: Mapping[str, str], assignments: Mapping[str, str], on: str) -> str:
+        """An UPDATE of ``table`` (as ``p``) from the rows of the parameter."""
+        assigned = ", ".join(f"{column} = {value}" for column, value in assignments.items())
+        return f"UPDATE {table} AS p SET {assigned} FROM {self.rows(columns)} WHERE {on}"
+
+    def advance(self, positions: str, journal: str, columns: Mapping[str, str], same_key: str) -> list[str]:
+        """The compare-and-set and its journal entries; the count of the last statement tells how many rows moved."""
+        moved = {"next_offset": "v.end_offset", "commit_token": ":token", "seq": "p.seq + 1", "updated_at": self.now}
+        return [
+            self.update(positions, columns, moved, f"{same_key} AND {COMPARE}"),
+            f"INSERT INTO {journal} ({JOURNAL}) SELECT :group, {JOURNALLED.format(now=self.now)} "
+            f"FROM {self.join(columns, positions, f'{same_key} AND p.commit_token = :token')}",
+        ]
+
+    def holders(self, positions: str, columns: Mapping[str, str], same_key: str) -> str | None:
+        """A statement that ends the sessions which hold the rows' locks, where the store does not do so itself."""
+        return None
+
+    # Keeping a transaction whole
+
+    @abstractmethod
+    def begin(self, conn: Connection) -> None:
+        """Begin, with the limits in force and everybody else kept from ending the transaction."""
+
+    def intact(self, conn: Connection) -> bool:
+        """Whether this is still the transaction that :meth:`begin` began. Called just before :meth:`commit`, once."""
+        return True
+
+    @abstractmethod
+    def commit(self, conn: Connection) -> None:
+        """Commit for good."""
+
+    @abstractmethod
+    def rollback(self, conn: Connection) -> None:
+        """Undo everything; raises if the connection is not to be trusted any more."""
+
+    def restore(self, conn: Connection) -> None:  # noqa: B027 - only some stores keep settings in the session
+        """Give a connection of the user's engine its own settings back, after the transaction."""
+
+    @abstractmethod
+    def one_creator(self, conn: Connection, name: str) -> AbstractContextManager[None]:
+        """Let one process at a time create tables."""
+
+    # Understanding errors: each takes the driver's own error
+
+    @abstractmethod
+    def trouble(self, error: BaseException) -> Trouble | None:
+        """What an error means, if another try may cure it."""
+
+    @abstractmethod
+    def is_duplicate(self, error: BaseException) -> bool:
+        """Whether two inserted the same row: another try cures it if the row was the ledger's."""
+
+    def maybe_committed(self, error: BaseException) -> bool:
+        """Whether an error of COMMIT leaves open what became of it."""
+        return isinstance(self.trouble(error), ConnectionLost)
+
+    @abstractmethod
+    def meddled(self, error: BaseException) -> bool:
+        """Whether it says that a handler tried to end the transaction."""
+
+    @abstractmethod
+    def refusal(self, error: BaseException) -> type[LedgerError] | None:
+        """Which public error the ledger's own statements ran into: no right, or no table."""
+
+    def time(self, value: Any) -> datetime:
+        """A time as the store gave it, with its zone."""
+        parsed = datetime.fromisoformat(value) if isinstance(value, str) else value
+        return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+
+    def time_parameter(self, value: datetime) -> Any:
+        """A time as the store compares it."""
+        return value
+
+
+COMPARE = "p.next_offset = v.start_offset AND p.epoch = v.epoch AND p.owner = v.owner"
+JOURNAL = (
+    "consumer_group, topic, partition_id, seq, kind, start_offset, end_offset, records, epoch, owner, commit_token, "
+    "note, at"
+)
+JOURNALLED = (
+    "p.topic, p.partition_id, p.seq, :move, v.start_offset, v.end_offset, v.records, v.epoch, v.owner, :token, "
+    ":note, {now}"
+)
+
+
+def driver_error(error: BaseException) -> BaseException:
+    """The driver's own error, out of SQLAlchemy's wrapping."""
+    return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error

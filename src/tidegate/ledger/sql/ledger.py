@@ -1,0 +1,423 @@
+"""The ledger on a SQL store, through SQLAlchemy Core."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Engine, TextClause, inspect
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from tidegate.core.errors import (
+    ConfigurationError,
+    LedgerDenied,
+    LedgerError,
+    LedgerUnavailable,
+    SchemaError,
+    TransactionBroken,
+)
+from tidegate.core.journal import Entry, Kind
+from tidegate.core.letters import ParkedLetter
+from tidegate.core.positions import GroupState, Position
+from tidegate.core.records import TopicPartition
+from tidegate.core.spans import Work
+from tidegate.ledger.base import Decide, Ledger, Rows
+from tidegate.ledger.limits import Limits, Patience
+from tidegate.ledger.sql.codec import (
+    as_entry,
+    as_letter,
+    as_position,
+    entry_rows,
+    key_rows,
+    letter_row,
+    note_text,
+    position_rows,
+    step_rows,
+)
+from tidegate.ledger.sql.dialect import Dialect, driver_error
+from tidegate.ledger.sql.mysql import MySQL
+from tidegate.ledger.sql.postgres import Postgres
+from tidegate.ledger.sql.schema import STEPS, Tables, tables
+from tidegate.ledger.sql.sqlite import SQLite
+from tidegate.ledger.sql.statements import Statements
+from tidegate.ledger.sql.transaction import SqlTransaction
+from tidegate.ledger.trouble import Conflict, ConnectionLost, LockWaitOver, NotMoved, OutcomeUnknown, Trouble
+
+__all__ = ["SqlLedger"]
+
+_DIALECTS: dict[str, type[Dialect]] = {"sqlite": SQLite, "postgresql": Postgres, "mysql": MySQL, "mariadb": MySQL}
+
+
+class _Store(NamedTuple):
+    """What is known once the store has been met."""
+
+    dialect: Dialect
+    tables: Tables
+    statements: Statements
+
+
+class SqlLedger(Ledger[SqlTransaction]):
+    """Positions as rows of the database that the data goes to."""
+
+    def __init__(
+        self, engine: Engine, *, prefix: str = "tidegate_", limits: Limits | None = None, owned: bool = False
+    ) -> None:
+        """``owned``: the engine was made for this ledger, and is disposed of with it."""
+        super().__init__(limits)
+        if engine.dialect.name not in _DIALECTS:
+            raise ConfigurationError(
+                f"there is no ledger for {engine.dialect.name!r}; use SQLite, MySQL/MariaDB, PostgreSQL or Redis"
+            )
+        self.engine = engine
+        self.prefix = prefix
+        self._owned = owned
+        self._met: _Store | None = None
+        self._ready = False
+        self._meeting = threading.RLock()
+
+    # Opening
+
+    def create(self) -> None:
+        """See :meth:`Ledger.create`."""
+        store = self._meet()
+        with self._connection() as conn, self._own_errors(), store.dialect.one_creator(conn, f"{self.prefix}create"):
+            version = self._version(conn)
+            for number, step in enumerate(STEPS[version:], version + 1):
+                for table in step(store.tables):
+                    table.create(conn, checkfirst=True)
+                conn.execute(store.statements.set_version, {"version": number})
+        self._ready = True
+
+    def close(self) -> None:
+        """See :meth:`Ledger.close`."""
+        if self._owned:
+            self.engine.dispose()
+
+    def _meet(self) -> _Store:
+        """Connect for the first time. Whoever cannot be reached now was never there: that is an error at once."""
+        with self._meeting:
+            if self._met is None:
+                try:
+                    with self.engine.connect():
+                        pass
+                except SQLAlchemyError as error:
+                    raise LedgerUnavailable(
+                        f"cannot open the ledger at {self}: {_line(error)}. Is the database running, "
+                        "and are address, user and password right?"
+                    ) from None
+                dialect = _DIALECTS[self.engine.dialect.name](self.engine, self.limits, owned=self._owned)
+                defined = tables(self.prefix, collation=dialect.collation, sentinel=dialect.has_sentinel)
+                self._met = _Store(dialect, defined, Statements(dialect, defined))
+            return self._met
+
+    def _store(self) -> _Store:
+        """The store, with tables that fit."""
+        store = self._meet()
+        if not self._ready:
+            with self._meeting, self._connection() as conn, self._own_errors():
+                version = self._version(conn)
+            if version == 0:
+                self.create()
+            elif version < len(STEPS):
+                raise SchemaError(
+                    f"the ledger at {self} has schema version {version}, this Tidegate needs {len(STEPS)}; run "
+                    "ledger.create() once, with a login that may alter tables"
+                )
+            self._ready = True
+        return store
+
+    def _version(self, conn: Connection) -> int:
+        """The schema's version; 0 if there is none."""
+        store = self._meet()
+        if not inspect(conn).has_table(store.tables.schema.name):
+            return 0
+        version = int(conn.execute(store.statements.version).scalar() or 0)
+        if version > len(STEPS):
+            raise SchemaError(
+                f"the ledger at {self} has schema version {version}, this Tidegate knows only up to {len(STEPS)}; "
+                "upgrade Tidegate"
+            )
+        return version
+
+    # Reading
+
+    def read(self, group: str, partitions: Collection[TopicPartition] | None = None) -> GroupState:
+        """See :meth:`Ledger.read`."""
+        statements = self._store().statements
+        if partitions is None:
+            rows = self._query(statements.read_group, {"group": group})
+        else:
+            rows = self._query(statements.read, {"group": group, "rows": key_rows(partitions)})
+        found = (self._position(row[3:]) for row in rows if row[3] is not None)
+        return GroupState(group, any(row[2] for row in rows), {row.partition: row for row in found})
+
+    def read_all(self) -> dict[str, GroupState]:
+        """See :meth:`Ledger.read_all`."""
+        groups: dict[str, GroupState] = {}
+        for group, _, paused, *row in self._query(self._store().statements.read_all, {}):
+            state = groups.setdefault(group, GroupState(group, bool(paused), {}))
+            if row[0] is not None:
+                position = self._position(row)
+                state.positions[position.partition] = position
+        return dict(sorted(groups.items()))
+
+    def journal(self, group: str, partition: TopicPartition | None = None) -> Iterator[Entry]:
+        """See :meth:`Ledger.journal`."""
+        statements = self._store().statements
+        key: dict[str, Any] = {"group": group}
+        statement = statements.journal
+        if partition is not None:
+            statement, key = (
+                statements.journal_of,
+                key | {"topic": partition.topic, "partition_id": partition.partition},
+            )
+        with self._connection() as conn, self._own_errors():
+            for row in conn.execution_options(yield_per=1000).execute(statement, key):
+                yield as_entry(row, self._meet().dialect.time)
+
+    def dead_letters(self, group: str, *, after: int = 0, limit: int = 100) -> list[ParkedLetter]:
+        """See :meth:`Ledger.dead_letters`."""
+        store = self._store()
+        rows = self._query(store.statements.letters, {"group": group, "after": after, "limit": limit})
+        return [as_letter(group, row, store.dialect.time) for row in rows]
+
+    def _query(self, statement: TextClause, parameters: dict[str, Any]) -> list[Any]:
+        patience = Patience(self.limits, f"reading the ledger at {self}")
+        while True:
+            try:
+                with self._connection() as conn, self._own_errors():
+                    return list(conn.execute(statement, parameters))
+            except Trouble as trouble:
+                patience.again(trouble)
+
+    # Writing
+
+    def _change(self, group: str, partitions: list[TopicPartition], decide: Decide) -> None:
+        try:
+            self._change_once(group, partitions, decide)
+        except LockWaitOver:
+            if not self._evicted(group, partitions):
+                raise
+            self._change_once(group, partitions, decide)
+
+    def _change_once(self, group: str, partitions: list[TopicPartition], decide: Decide) -> None:
+        statements = self._store().statements
+        with self._session() as conn, self._own_errors():
+            changes = decide(self._lock(conn, group, partitions))
+            new = [change.position for change in changes if change.is_new]
+            old = [change.position for change in changes if not change.is_new]
+            if new:
+                conn.execute(statements.insert_group, {"group": group})
+                conn.execute(statements.insert_positions, {"group": group, "rows": position_rows(new)})
+            if old:
+                conn.execute(statements.update_positions, {"group": group, "rows": position_rows(old)})
+            entries = [entry for change in changes for entry in change.entries]
+            if entries:
+                conn.execute(statements.insert_journal, {"group": group, "rows": entry_rows(entries)})
+
+    def _evicted(self, group: str, partitions: list[TopicPartition]) -> bool:
+        """End the sessions that hold rows longer than anybody may, where the store does not do so itself."""
+        holders = self._store().statements.holders
+        if holders is None:
+            return False
+        with self._connection() as conn, self._own_errors():
+            return bool(conn.execute(holders, {"group": group, "rows": key_rows(partitions)}).all())
+
+    @contextmanager
+    def _open(self, work: Work) -> Iterator[SqlTransaction]:
+        store = self._store()
+        try:
+            with self._session(work) as conn:
+                tx = SqlTransaction(work, conn)
+                with self._own_errors():
+                    self._advance(conn, work)
+                with self._handler_errors(work):
+                    yield tx
+                if tx.letters:
+                    letters = [{"group": work.group, **letter_row(letter)} for letter in tx.letters]
+                    with self._own_errors():
+                        conn.execute(store.statements.insert_letter, letters)
+        except _NoMatch:
+            raise NotMoved(self._locked(work)) from None
+
+    def _advance(self, conn: Connection, work: Work) -> None:
+        """The compare-and-set: every row, or none."""
+        store = self._store()
+        if len(work.steps) > 1 and store.dialect.locks_first:
+            self._lock(conn, work.group, work.partitions)
+        parameters = {
+            "group": work.group,
+            "rows": step_rows(work),
+            "token": work.token,
+            "move": work.move,
+            "note": note_text(work.note),
+        }
+        for statement in store.statements.advance:
+            if conn.execute(statement, parameters).rowcount != len(work.steps):
+                raise _NoMatch
+
+    def _locked(self, work: Work) -> Rows:
+        with self._session() as conn, self._own_errors():
+            return self._lock(conn, work.group, work.partitions)
+
+    def _lock(self, conn: Connection, group: str, partitions: Iterable[TopicPartition]) -> Rows:
+        store = self._store()
+        rows = conn.execute(store.statements.lock, {"group": group, "rows": key_rows(partitions)})
+        positions = (as_position(row, store.dialect.time) for row in rows)
+        return {position.partition: position for position in positions}
+
+    def _set_paused(self, group: str, kind: Kind, note: str | None) -> bool:
+        statements = self._store().statements
+        with self._session() as conn, self._own_errors():
+            conn.execute(statements.insert_group, {"group": group})
+            paused = {"group": group, "paused": kind is Kind.PAUSE}
+            changed = conn.execute(statements.set_paused, paused).rowcount == 1
+            if changed:
+                conn.execute(statements.journal_group, {"group": group, "kind": kind, "note": note_text(note)})
+        return changed
+
+    def prune(self, older_than: timedelta, group: str | None = None) -> int:
+        """See :meth:`Ledger.prune`."""
+        store = self._store()
+        ((now,),) = self._query(store.statements.now, {})
+        cutoff = store.dialect.time_parameter(store.dialect.time(now) - older_than)
+        scope = {"cutoff": cutoff, "group": group or "", "every_group": int(group is None)}
+        keys = [
+            {"group": row[0], "topic": row[1], "partition_id": row[2], "keep": row[3]}
+            for row in self._query(store.statements.prunable, scope)
+        ]
+        pruned = 0
+        for chunk in (keys[i : i + 100] for i in range(0, len(keys), 100)):
+            with self._session() as conn, self._own_errors():
+                pruned += sum(conn.execute(store.statements.prune, key).rowcount for key in chunk)
+        return pruned
+
+    def drop_letters(self, group: str, ids: Iterable[int]) -> int:
+        """See :meth:`Ledger.drop_letters`."""
+        drop = self._store().statements.drop_letter
+        with self._session() as conn, self._own_errors():
+            return sum(conn.execute(drop, {"group": group, "id": number}).rowcount for number in ids)
+
+    # Sessions and errors
+
+    @contextmanager
+    def _session(self, work: Work | None = None) -> Iterator[Connection]:
+        """A transaction that commits at the end of the block, if it is still the one that began there."""
+        dialect = self._store().dialect
+        with self._connection() as conn:
+            try:
+                with self._own_errors():
+                    dialect.begin(conn)
+                yield conn
+                with self._own_errors():
+                    if not (self._sentinel_taken_back(conn, work) and dialect.intact(conn)):
+                        raise TransactionBroken(f"{work}: {_ENDED}")
+                with self._commit_errors():
+                    dialect.commit(conn)
+                dialect.restore(conn)
+            except BaseException:
+                self._give_up(conn)
+                raise
+
+    def _sentinel_taken_back(self, conn: Connection, work: Work | None) -> bool:
+        store = self._store()
+        if work is None or not store.dialect.has_sentinel:
+            return True
+        parameters = {"group": work.group, "rows": key_rows(work.partitions)}
+        return conn.execute(store.statements.take_back_sentinel, parameters).rowcount == len(work.steps)
+
+    def _give_up(self, conn: Connection) -> None:
+        """Roll back; a connection on which that fails is closed, which rolls back as well."""
+        dialect = self._store().dialect
+        try:
+            dialect.rollback(conn)
+            dialect.restore(conn)
+        except Exception:
+            conn.invalidate()
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        try:
+            conn = self.engine.connect()
+        except SQLAlchemyError as error:
+            raise ConnectionLost(f"no connection to the ledger at {self}: {_line(error)}") from error
+        with conn:
+            yield conn
+
+    @contextmanager
+    def _own_errors(self) -> Iterator[None]:
+        """Say what an error of the ledger's own statements means."""
+        dialect = self._meet().dialect
+        try:
+            yield
+        except DBAPIError as error:
+            cause = driver_error(error)
+            if trouble := dialect.trouble(cause):
+                raise trouble from error
+            if dialect.is_duplicate(cause):
+                raise Conflict(_line(error)) from error
+            if dialect.meddled(cause):
+                raise TransactionBroken(_ENDED) from error
+            kind = dialect.refusal(cause) or LedgerError
+            raise kind(f"the ledger at {self} refused: {_line(error)}{_ADVICE.get(kind, '')}") from error
+
+    @contextmanager
+    def _handler_errors(self, work: Work) -> Iterator[None]:
+        """Pick out of a handler's errors those that concern its transaction; the others are the handler's own."""
+        dialect = self._store().dialect
+        try:
+            yield
+        except Exception as error:
+            cause = driver_error(error)
+            if not isinstance(cause, self.engine.dialect.loaded_dbapi.Error):
+                raise
+            if trouble := dialect.trouble(cause):
+                raise trouble from error
+            if dialect.meddled(cause):
+                raise TransactionBroken(f"{work}: {_ENDED}") from error
+            raise
+
+    @contextmanager
+    def _commit_errors(self) -> Iterator[None]:
+        dialect = self._store().dialect
+        try:
+            yield
+        except Exception as error:
+            cause = driver_error(error)
+            if dialect.maybe_committed(cause):
+                raise OutcomeUnknown(_line(error)) from error
+            if trouble := dialect.trouble(cause):
+                raise trouble from error
+            raise
+
+    def _position(self, row: Sequence[Any]) -> Position:
+        return as_position(row, self._store().dialect.time)
+
+    def __str__(self) -> str:
+        url = self.engine.url
+        return f"{url.get_backend_name()}://{url.host or ''}{f':{url.port}' if url.port else ''}/{url.database or ''}"
+
+
+class _NoMatch(Exception):
+    """The compare-and-set matched fewer rows than there are steps."""
+
+
+_ENDED = (
+    "the handler ended the transaction that it was given (by COMMIT, ROLLBACK, a statement that commits by itself, or "
+    "by swallowing an error that had ended it); nothing was committed. Leave the transaction to Tidegate, and run "
+    "statements that may fail inside `with tx.savepoint():`"
+)
+_ADVICE = {
+    LedgerDenied: "; the ledger's login needs SELECT, INSERT, UPDATE and DELETE on its tables, and CREATE for create()",
+    SchemaError: "; run ledger.create() with a login that may create tables",
+}
+
+
+def _line(error: BaseException) -> str:
+    """An error in one line, as the driver put it: without SQLAlchemy's statement and parameters."""
+    cause = driver_error(error)
+    text = str(cause.args[1]) if len(cause.args) > 1 else str(cause)
+    return " ".join(text.split())

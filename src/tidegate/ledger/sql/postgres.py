@@ -1,0 +1,140 @@
+"""PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from zlib import crc32
+
+from sqlalchemy import Connection, text
+
+from tidegate.core.errors import ConfigurationError, LedgerDenied, LedgerError, SchemaError
+from tidegate.ledger.sql.dialect import COMPARE, JOURNAL, JOURNALLED, Dialect
+from tidegate.ledger.trouble import Conflict, ConnectionLost, LockWaitOver, Trouble
+
+__all__ = ["Postgres"]
+
+_CONFLICT = {"40001", "40P01"}
+_LOCK_NOT_AVAILABLE = "55P03"
+_GONE = {"25P03", "53300", "57P01", "57P02", "57P03"}  # idle too long, too many clients, shut down, crashed, starting
+_UNIQUE = "23505"
+_FOREIGN_KEY = "23503"
+_ABORTED = "25P02"
+_DENIED = {"25006", "42501"}
+_NO_TABLE = "42P01"
+
+_LIMITS = text(
+    "SELECT set_config('lock_timeout', :lock_wait, true), "
+    "set_config('idle_in_transaction_session_timeout', :hold, true)"
+)
+_CREATE_LOCK = text("SELECT pg_advisory_xact_lock(:key)")
+
+
+class Postgres(Dialect):
+    """The advance leaves a foreign key dangling that is checked at COMMIT, and the ledger takes it back before its own.
+
+    So a COMMIT by anybody else fails in the server and rolls everything back, and after a ROLLBACK there is nothing
+    left to take back.
+    """
+
+    now = "clock_timestamp()"
+    locking = " FOR UPDATE OF p"
+    collation = "C"
+    has_sentinel = True
+    locks_first = True
+
+    def rows(self, columns: Mapping[str, str]) -> str:
+        """See :meth:`Dialect.rows`."""
+        typed = ", ".join(f"{column} {'text' if kind == 'note' else kind}" for column, kind in columns.items())
+        return f"json_to_recordset(CAST(:rows AS json)) AS v({typed})"
+
+    def advance(self, positions: str, journal: str, columns: Mapping[str, str], same_key: str) -> list[str]:
+        """See :meth:`Dialect.advance`: one statement here."""
+        moved = (
+            f"UPDATE {positions} AS p SET next_offset = v.end_offset, commit_token = :token, seq = p.seq + 1, "
+            f"updated_at = {self.now}, sentinel = 1 FROM {self.rows(columns)} WHERE {same_key} AND {COMPARE} "
+            f"RETURNING {JOURNALLED.format(now=self.now)}"
+        )
+        journalled = JOURNAL.split(", ", 1)[1]
+        return [
+            f"WITH moved({journalled}) AS ({moved}) "
+            f"INSERT INTO {journal} ({JOURNAL}) SELECT :group, {journalled} FROM moved"
+        ]
+
+    def holders(self, positions: str, columns: Mapping[str, str], same_key: str) -> str | None:
+        """See :meth:`Dialect.holders`: no limit of the server ends a client that is frozen in the middle of COPY.
+
+        A locked row's xmax is the transaction that holds it, and every transaction holds the lock of its own number.
+        """
+        return (
+            "SELECT pg_terminate_backend(l.pid) FROM pg_locks AS l WHERE l.locktype = 'transactionid' AND l.granted "
+            f"AND l.transactionid IN (SELECT p.xmax FROM {self.join(columns, positions, same_key)})"
+        )
+
+    def begin(self, conn: Connection) -> None:
+        """See :meth:`Dialect.begin`."""
+        if getattr(conn.connection.dbapi_connection, "autocommit", False):
+            raise ConfigurationError(
+                "the engine is in AUTOCOMMIT mode, so that data and position cannot commit together; pass "
+                "engine.execution_options(isolation_level='READ COMMITTED')"
+            )
+        conn.begin()
+        conn.execute(_LIMITS, {"lock_wait": _ms(self.limits.lock_wait), "hold": _ms(self.limits.hold)})
+
+    def commit(self, conn: Connection) -> None:
+        """See :meth:`Dialect.commit`."""
+        conn.connection.commit()
+
+    def rollback(self, conn: Connection) -> None:
+        """See :meth:`Dialect.rollback`."""
+        conn.connection.rollback()
+
+    @contextmanager
+    def one_creator(self, conn: Connection, name: str) -> Iterator[None]:
+        """See :meth:`Dialect.one_creator`."""
+        conn.execute(_CREATE_LOCK, {"key": crc32(name.encode())})
+        yield
+        conn.commit()
+
+    def trouble(self, error: BaseException) -> Trouble | None:
+        """See :meth:`Dialect.trouble`."""
+        state = self._state(error)
+        if state in _CONFLICT:
+            return Conflict(_line(error))
+        if state == _LOCK_NOT_AVAILABLE:
+            return LockWaitOver(f"the rows' locks were not free within {self.limits.lock_wait:g} s")
+        if state in _GONE or (state or "").startswith("08") or self._is_broken(error):
+            return ConnectionLost(_line(error))
+        return None
+
+    def is_duplicate(self, error: BaseException) -> bool:
+        """See :meth:`Dialect.is_duplicate`."""
+        return self._state(error) == _UNIQUE
+
+    def meddled(self, error: BaseException) -> bool:
+        """See :meth:`Dialect.meddled`."""
+        state = self._state(error)
+        return state == _ABORTED or (state == _FOREIGN_KEY and "only_the_ledger_commits" in str(error))
+
+    def refusal(self, error: BaseException) -> type[LedgerError] | None:
+        """See :meth:`Dialect.refusal`."""
+        state = self._state(error)
+        if state in _DENIED:
+            return LedgerDenied
+        return SchemaError if state == _NO_TABLE else None
+
+    def _is_broken(self, error: BaseException) -> bool:
+        driver = self.engine.dialect.loaded_dbapi
+        return isinstance(error, (driver.OperationalError, driver.InterfaceError)) and self._state(error) is None
+
+    @staticmethod
+    def _state(error: BaseException) -> str | None:
+        return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+
+
+def _ms(seconds: float) -> str:
+    return str(max(1, int(seconds * 1000)))
+
+
+def _line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]

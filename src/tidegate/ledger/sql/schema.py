@@ -1,0 +1,158 @@
+"""The ledger's tables, and the steps by which one version of them becomes the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    ForeignKeyConstraint,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+)
+from sqlalchemy.dialects import mysql
+
+from tidegate.core.errors import ConfigurationError
+from tidegate.core.names import GROUP_BYTES, TOPIC_LENGTH
+
+__all__ = ["STEPS", "Tables", "tables"]
+
+_MYSQL: dict[str, Any] = {
+    f"{name}_{option}": value
+    for name in ("mysql", "mariadb")
+    for option, value in {"engine": "InnoDB", "default_charset": "utf8mb4"}.items()
+}
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables of one ledger; ``sentinel`` exists only where the store needs it."""
+
+    schema: Table
+    groups: Table
+    positions: Table
+    journal: Table
+    dead_letters: Table
+    sentinel: Table | None
+
+
+def tables(prefix: str, *, collation: str | None, sentinel: bool) -> Tables:
+    """Define the tables under a prefix. Names are compared byte for byte, which is what ``collation`` is for."""
+    if not prefix.isidentifier() or len(prefix) > 40:
+        raise ConfigurationError(f"the table prefix {prefix!r} has to be letters, digits and '_', at most 40 of them")
+    meta = MetaData()
+
+    def text(length: int) -> String:
+        return String(length, collation=collation)
+
+    def table(name: str, *items: Any) -> Table:
+        return Table(prefix + name, meta, *items, **_MYSQL)
+
+    time = DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
+    blob = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
+    long_text = Text().with_variant(mysql.LONGTEXT(collation=collation), "mysql", "mariadb")
+
+    def partition() -> list[Column[Any]]:
+        return [
+            Column("consumer_group", text(GROUP_BYTES), nullable=False),
+            Column("topic", text(TOPIC_LENGTH), nullable=False),
+            Column("partition_id", Integer, nullable=False),
+        ]
+
+    position = [
+        *partition(),
+        Column("next_offset", BigInteger, nullable=False),
+        Column("epoch", BigInteger, nullable=False),
+        Column("owner", text(255)),
+        Column("commit_token", text(64)),
+        Column("seq", BigInteger, nullable=False),
+        Column("cluster_id", text(255)),
+        Column("topic_id", text(255)),
+        Column("deployment", text(255)),
+        Column("updated_at", time, nullable=False),
+        PrimaryKeyConstraint("consumer_group", "topic", "partition_id"),
+    ]
+    guard = None
+    if sentinel:
+        # Always empty: an advance points to a row that is not there, and only the ledger takes that back before it
+        # commits.
+        guard = table("sentinel", Column("id", SmallInteger, primary_key=True, autoincrement=False))
+        position += [
+            Column("sentinel", SmallInteger),
+            ForeignKeyConstraint(
+                ["sentinel"],
+                [guard.c.id],
+                name=prefix + "only_the_ledger_commits",
+                deferrable=True,
+                initially="DEFERRED",
+            ),
+        ]
+    return Tables(
+        schema=table("schema", Column("version", Integer, primary_key=True, autoincrement=False)),
+        groups=table(
+            "groups",
+            Column("consumer_group", text(GROUP_BYTES), primary_key=True),
+            Column("paused", Boolean, nullable=False),
+            Column("seq", BigInteger, nullable=False),
+            Column("updated_at", time, nullable=False),
+        ),
+        positions=table("positions", *position),
+        journal=table(
+            "journal",
+            *partition(),
+            Column("seq", BigInteger, nullable=False),
+            Column("kind", text(16), nullable=False),
+            Column("start_offset", BigInteger, nullable=False),
+            Column("end_offset", BigInteger, nullable=False),
+            Column("records", BigInteger, nullable=False),
+            Column("epoch", BigInteger, nullable=False),
+            Column("owner", text(255)),
+            Column("commit_token", text(64)),
+            Column("note", long_text),
+            Column("at", time, nullable=False),
+            PrimaryKeyConstraint("consumer_group", "topic", "partition_id", "seq"),
+        ),
+        dead_letters=table(
+            "dead_letters",
+            Column(
+                "id", BigInteger().with_variant(Integer, "sqlite"), Identity(), primary_key=True, autoincrement=True
+            ),
+            *partition(),
+            Column("record_offset", BigInteger, nullable=False),
+            Column("record_key", blob),
+            Column("record_value", blob),
+            Column("record_timestamp", BigInteger),
+            Column("headers", long_text, nullable=False),
+            Column("error", long_text, nullable=False),
+            Column("attempts", Integer, nullable=False),
+            Column("at", time, nullable=False),
+            Index(f"{prefix}dead_letters_by_group", "consumer_group", "id"),
+        ),
+        sentinel=guard,
+    )
+
+
+def _positions(new: Tables) -> list[Table]:
+    sentinel = [] if new.sentinel is None else [new.sentinel]
+    return [new.schema, new.groups, *sentinel, new.positions, new.journal]
+
+
+def _dead_letters(new: Tables) -> list[Table]:
+    return [new.dead_letters]
+
+
+STEPS: tuple[Callable[[Tables], list[Table]], ...] = (_positions, _dead_letters)
+"""What each version added; the version of a ledger is how many of these it has."""

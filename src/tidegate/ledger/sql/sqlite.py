@@ -1,0 +1,146 @@
+"""SQLite: one writer at a time, in this process or another."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection
+
+from tidegate.core.errors import LedgerDenied, LedgerError, SchemaError
+from tidegate.ledger.sql.dialect import Dialect
+from tidegate.ledger.trouble import LockWaitOver, Trouble
+
+__all__ = ["SQLite"]
+
+_FOUND = "tidegate_found"  # where a connection of the user's engine keeps what has to be restored
+_DUPLICATE = (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE)
+
+
+class SQLite(Dialect):
+    """Transactions begin with BEGIN IMMEDIATE: the write lock of the whole database is the mutex.
+
+    While a handler is let in, the connection's authorizer denies BEGIN, COMMIT and ROLLBACK, to SQLAlchemy and to the
+    driver alike; the driver's own transaction control stays on, so that writes after an automatic rollback are denied
+    as well instead of committing one by one.
+    """
+
+    now = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
+    locking = ""
+
+    def rows(self, columns: Mapping[str, str]) -> str:
+        """See :meth:`Dialect.rows`."""
+        picked = ", ".join(f"json_extract(value, '$.{column}') AS {column}" for column in columns)
+        return f"(SELECT {picked} FROM json_each(:rows)) AS v"
+
+    def begin(self, conn: Connection) -> None:
+        """See :meth:`Dialect.begin`."""
+        driver = _driver(conn)
+        if _FOUND not in conn.info:
+            (found,) = driver.execute("PRAGMA busy_timeout").fetchone()
+            conn.info[_FOUND] = (driver.isolation_level, found)
+            driver.isolation_level = "IMMEDIATE"
+            driver.execute(f"PRAGMA busy_timeout = {int(self.limits.lock_wait * 1000)}")
+        conn.begin()
+        conn.exec_driver_sql("BEGIN IMMEDIATE")
+        driver.set_authorizer(_deny_transaction_control)
+
+    def intact(self, conn: Connection) -> bool:
+        """See :meth:`Dialect.intact`: nobody else can begin a transaction, so an open one is ours."""
+        return _driver(conn).in_transaction
+
+    def commit(self, conn: Connection) -> None:
+        """See :meth:`Dialect.commit`."""
+        driver = _driver(conn)
+        driver.set_authorizer(None)
+        driver.commit()
+
+    def rollback(self, conn: Connection) -> None:
+        """See :meth:`Dialect.rollback`."""
+        driver = _driver(conn)
+        driver.set_authorizer(None)
+        driver.rollback()
+
+    def restore(self, conn: Connection) -> None:
+        """See :meth:`Dialect.restore`."""
+        if not self.owned:
+            driver = _driver(conn)
+            driver.isolation_level, timeout = conn.info.pop(_FOUND)
+            driver.execute(f"PRAGMA busy_timeout = {timeout}")
+
+    @contextmanager
+    def one_creator(self, conn: Connection, name: str) -> Iterator[None]:
+        """See :meth:`Dialect.one_creator`."""
+        if self.owned:
+            # Readers and a writer do not stop each other then. It stays with the file, so a user's own engine is left
+            # alone.
+            conn.exec_driver_sql("PRAGMA journal_mode = WAL")
+            conn.rollback()
+        self.begin(conn)
+        yield
+        self.commit(conn)
+
+    def trouble(self, error: BaseException) -> Trouble | None:
+        """See :meth:`Dialect.trouble`."""
+        if _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return LockWaitOver(self._held())
+        return None
+
+    def is_duplicate(self, error: BaseException) -> bool:
+        """See :meth:`Dialect.is_duplicate`."""
+        return getattr(error, "sqlite_errorcode", 0) in _DUPLICATE
+
+    def maybe_committed(self, error: BaseException) -> bool:
+        """See :meth:`Dialect.maybe_committed`."""
+        return _code(error) == sqlite3.SQLITE_IOERR
+
+    def meddled(self, error: BaseException) -> bool:
+        """See :meth:`Dialect.meddled`."""
+        return _code(error) == sqlite3.SQLITE_AUTH
+
+    def refusal(self, error: BaseException) -> type[LedgerError] | None:
+        """See :meth:`Dialect.refusal`."""
+        if _code(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+            return LedgerDenied
+        return SchemaError if "no such table" in str(error) else None
+
+    def time_parameter(self, value: datetime) -> Any:
+        """See :meth:`Dialect.time_parameter`."""
+        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+    def _held(self) -> str:
+        path = self.engine.url.database
+        holders = _lock_holders(Path(path)) if path else []
+        who = f"held by process {', '.join(map(str, holders))}" if holders else "held by another process or connection"
+        return f"the write lock of {path or 'the database'} was not free within {self.limits.lock_wait:g} s, {who}"
+
+
+def _driver(conn: Connection) -> sqlite3.Connection:
+    driver = conn.connection.dbapi_connection
+    if not isinstance(driver, sqlite3.Connection):
+        raise LedgerError(f"the SQLite ledger needs Python's own driver, not {type(driver).__name__}")
+    return driver
+
+
+def _deny_transaction_control(action: int, *_: Any) -> int:
+    return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK
+
+
+def _code(error: BaseException) -> int:
+    """The primary result code; 0 if it is no error of SQLite."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+def _lock_holders(database: Path) -> list[int]:
+    """The processes that hold a write lock on the database file or its WAL index, where the system lists them."""
+    inodes = {path.stat().st_ino for path in (database, Path(f"{database}-shm")) if path.exists()}
+    try:
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return []
+    locks = (line.split() for line in lines if "WRITE" in line and "->" not in line)
+    return sorted({int(lock[4]) for lock in locks if int(lock[5].rsplit(":", 1)[-1]) in inodes})

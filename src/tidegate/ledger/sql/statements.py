@@ -1,0 +1,131 @@
+"""The ledger's statements. Values are bound; sets of rows travel as one JSON parameter, so that a thousand rows are one
+statement, and always the same one."""
+
+from __future__ import annotations
+
+from sqlalchemy import String, TextClause, bindparam, text
+
+from tidegate.ledger.sql.dialect import Dialect
+from tidegate.ledger.sql.schema import Tables
+
+__all__ = ["Statements"]
+
+_KEY = {"topic": "text", "partition_id": "int"}
+_STATE = {
+    "next_offset": "bigint",
+    "epoch": "bigint",
+    "owner": "text",
+    "commit_token": "text",
+    "seq": "bigint",
+    "cluster_id": "text",
+    "topic_id": "text",
+    "deployment": "text",
+}
+_STEP = {"start_offset": "bigint", "end_offset": "bigint", "records": "bigint", "epoch": "bigint", "owner": "text"}
+_ENTRY = {"seq": "bigint", "kind": "text", **_STEP, "commit_token": "text", "note": "note"}
+_LETTER = ["topic", "partition_id", "record_offset", "record_key", "record_value", "record_timestamp"] + [
+    "headers",
+    "error",
+    "attempts",
+]
+_SAME_KEY = "p.consumer_group = :group AND p.topic = v.topic AND p.partition_id = v.partition_id"
+
+
+class Statements:
+    """Every statement of a SQL ledger, composed once for its dialect and its table names."""
+
+    def __init__(self, dialect: Dialect, tables: Tables) -> None:
+        quote = dialect.quote
+        positions, journal, groups = quote(tables.positions), quote(tables.journal), quote(tables.groups)
+        letters, schema = quote(tables.dead_letters), quote(tables.schema)
+        now = dialect.now
+        row = ", ".join(f"p.{column}" for column in [*_KEY, *_STATE, "updated_at"])
+        entry = ", ".join(_ENTRY)
+
+        self.version = _statement(f"SELECT max(version) FROM {schema}")
+        self.set_version = _statement(f"INSERT INTO {schema} (version) VALUES (:version)")
+
+        self.lock = _statement(
+            f"SELECT {row} FROM {dialect.join(_KEY, positions, _SAME_KEY)} "
+            f"ORDER BY p.topic, p.partition_id{dialect.locking}"
+        )
+        self.read = _statement(
+            f"SELECT v.topic, v.partition_id, g.paused, {row} FROM {dialect.rows(_KEY)} "
+            f"LEFT JOIN {positions} AS p ON {_SAME_KEY} LEFT JOIN {groups} AS g ON g.consumer_group = :group"
+        )
+        self.read_group = _statement(
+            f"SELECT NULL, NULL, g.paused, {row} FROM (SELECT 1 AS one) AS o "
+            f"LEFT JOIN {groups} AS g ON g.consumer_group = :group "
+            f"LEFT JOIN {positions} AS p ON p.consumer_group = :group"
+        )
+        self.read_all = _statement(
+            f"SELECT g.consumer_group, NULL, g.paused, {row} FROM {groups} AS g "
+            f"LEFT JOIN {positions} AS p ON p.consumer_group = g.consumer_group"
+        )
+        self.insert_group = _statement(
+            f"INSERT INTO {groups} (consumer_group, paused, seq, updated_at) "
+            f"SELECT :group, {dialect.false}, 0, {now} FROM (SELECT 1 AS one) AS o "
+            f"WHERE NOT EXISTS (SELECT 1 FROM {groups} AS g WHERE g.consumer_group = :group)"
+        )
+        self.insert_positions = _statement(
+            f"INSERT INTO {positions} (consumer_group, {', '.join([*_KEY, *_STATE])}, updated_at) "
+            f"SELECT :group, {', '.join(f'v.{column}' for column in [*_KEY, *_STATE])}, {now} "
+            f"FROM {dialect.rows(_KEY | _STATE)}"
+        )
+        self.update_positions = _statement(
+            dialect.update(
+                positions, _KEY | _STATE, {column: f"v.{column}" for column in _STATE} | {"updated_at": now}, _SAME_KEY
+            )
+        )
+        self.insert_journal = _statement(
+            f"INSERT INTO {journal} (consumer_group, topic, partition_id, {entry}, at) "
+            f"SELECT :group, v.topic, v.partition_id, {', '.join(f'v.{column}' for column in _ENTRY)}, {now} "
+            f"FROM {dialect.rows(_KEY | _ENTRY)}"
+        )
+        self.advance: list[TextClause] = [
+            _statement(statement) for statement in dialect.advance(positions, journal, _KEY | _STEP, _SAME_KEY)
+        ]
+        self.take_back_sentinel = _statement(
+            dialect.update(positions, _KEY, {"sentinel": "NULL"}, f"{_SAME_KEY} AND p.sentinel = 1")
+        )
+        self.insert_letter = _statement(
+            f"INSERT INTO {letters} (consumer_group, {', '.join(_LETTER)}, at) "
+            f"VALUES (:group, {', '.join(f':{column}' for column in _LETTER)}, {now})"
+        )
+        self.letters = _statement(
+            f"SELECT id, {', '.join(_LETTER)}, at FROM {letters} WHERE consumer_group = :group AND id > :after "
+            "ORDER BY id LIMIT :limit"
+        )
+        self.drop_letter = _statement(f"DELETE FROM {letters} WHERE consumer_group = :group AND id = :id")
+
+        self.set_paused = _statement(
+            f"UPDATE {groups} SET paused = :paused, seq = seq + 1, updated_at = {now} "
+            "WHERE consumer_group = :group AND paused <> :paused"
+        )
+        self.journal_group = _statement(
+            f"INSERT INTO {journal} (consumer_group, topic, partition_id, {entry}, at) "
+            f"SELECT :group, '', -1, g.seq, :kind, 0, 0, 0, 0, NULL, NULL, :note, {now} "
+            f"FROM {groups} AS g WHERE g.consumer_group = :group"
+        )
+        ordered = f"SELECT topic, partition_id, {entry}, at FROM {journal} WHERE consumer_group = :group"
+        self.journal = _statement(f"{ordered} ORDER BY topic, partition_id, seq")
+        self.journal_of = _statement(f"{ordered} AND topic = :topic AND partition_id = :partition_id ORDER BY seq")
+        oldest_kept = "coalesce(min(CASE WHEN at >= :cutoff THEN seq END), max(seq))"
+        self.prunable = _statement(
+            f"SELECT consumer_group, topic, partition_id, {oldest_kept} FROM {journal} "
+            "WHERE consumer_group = :group OR :every_group = 1 "
+            f"GROUP BY consumer_group, topic, partition_id HAVING min(seq) < {oldest_kept}"
+        )
+        self.prune = _statement(
+            f"DELETE FROM {journal} WHERE consumer_group = :group AND topic = :topic AND partition_id = :partition_id "
+            "AND seq < :keep"
+        )
+        self.now = _statement(f"SELECT {now}")
+        holders = dialect.holders(positions, _KEY, _SAME_KEY)
+        self.holders = None if holders is None else _statement(holders)
+
+
+def _statement(sql: str) -> TextClause:
+    """A statement whose text parameters say that they are text: PostgreSQL cannot tell in a SELECT list."""
+    named = (name for name in ("group", "rows", "token", "move", "kind", "note") if f":{name}" in sql)
+    return text(sql).bindparams(*(bindparam(name, type_=String) for name in named))
