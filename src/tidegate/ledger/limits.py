@@ -40,13 +40,16 @@ class Patience:
     def __init__(self, limits: Limits, what: str) -> None:
         self._limits = limits
         self._what = what
-        self._deadline = time.monotonic() + limits.lock_wait
+        self._deadline: float | None = None
         self._tries = 0
 
     def again(self, trouble: Trouble) -> None:
         """Wait a little and return if the operation may be tried again; otherwise raise what the trouble amounts to."""
+        now = time.monotonic()
+        if self._deadline is None:  # counted from the first trouble: a handler may take as long as it likes
+            self._deadline = now + self._limits.lock_wait
         self._tries += 1
-        over = time.monotonic() >= self._deadline or self._tries >= self._limits.attempts
+        over = now >= self._deadline or self._tries >= self._limits.attempts
         if over or isinstance(trouble, LockWaitOver):
             raise trouble.amounts_to(self._what) from trouble
         time.sleep(random.uniform(0.2, 1.0) * min(0.002 * 2**self._tries, 0.25))  # noqa: S311

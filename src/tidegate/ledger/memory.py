@@ -127,8 +127,7 @@ class MemoryLedger(Ledger[MemoryTransaction]):
             tx = MemoryTransaction(work)
             self._advance(tx)
             yield tx
-            if not tx.sealed:
-                raise TransactionBroken(f"{work}: the handler rolled its transaction back; nothing was committed")
+            self._check_sentinel(tx)
             self._commit(tx)
 
     def _advance(self, tx: MemoryTransaction) -> None:
@@ -143,6 +142,10 @@ class MemoryLedger(Ledger[MemoryTransaction]):
             raise NotMoved(rows)
         tx.changes = changes
         tx.sealed = True
+
+    def _check_sentinel(self, tx: MemoryTransaction) -> None:
+        if not tx.sealed:
+            raise TransactionBroken(f"{tx.work}: the handler rolled its transaction back; nothing was committed")
 
     def _commit(self, tx: MemoryTransaction) -> None:
         self._store(tx.work.group, tx.changes)

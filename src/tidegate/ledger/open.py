@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Engine, create_engine
@@ -21,12 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["open_ledger"]
 
 _SCHEMES = "sqlite:///file.db, postgresql+psycopg://…, mysql+pymysql://…, redis://…, memory://"
-_DRIVERS = {  # scheme: (driver that a bare scheme means, module, extra)
-    "postgresql": ("psycopg", "psycopg", "postgres"),
-    "mysql": ("pymysql", "pymysql", "mysql"),
-    "mariadb": ("pymysql", "pymysql", "mysql"),
-    "sqlite": ("pysqlite", "sqlite3", ""),
-}
+_DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql", "sqlite": "pysqlite"}
+_EXTRAS = {"postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}
 
 
 def open_ledger(
@@ -60,17 +55,15 @@ def _engine(target: str | URL) -> Engine:
     backend = url.get_backend_name()
     if backend not in _DRIVERS:
         raise ConfigurationError(f"there is no ledger for {backend!r}; known are: {_SCHEMES}")
-    driver, module, extra = _DRIVERS[backend]
+    usual = f"{backend}+{_DRIVERS[backend]}"
     if "+" not in url.drivername:
-        url = url.set(drivername=f"{backend}+{driver}")
-    if url.get_driver_name() == driver and find_spec(module) is None:
-        raise ConfigurationError(f"the driver {module!r} is not installed; run: pip install 'tidegate[{extra}]'")
+        url = url.set(drivername=usual)
     try:
         return create_engine(url, hide_parameters=True, pool_reset_on_return=None, **_OPTIONS.get(backend, {}))
     except (ImportError, NoSuchModuleError):
         raise ConfigurationError(
-            f"the driver of {url.drivername!r} is not installed; use {backend}+{driver}:// and: "
-            f"pip install 'tidegate[{extra}]'"
+            f"the driver of {url.drivername}:// is not installed; for {usual}:// run: "
+            f"pip install 'tidegate[{_EXTRAS[backend]}]'"
         ) from None
 
 

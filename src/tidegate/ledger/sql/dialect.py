@@ -98,6 +98,10 @@ class Dialect(ABC):
     def one_creator(self, conn: Connection, name: str) -> AbstractContextManager[None]:
         """Let one process at a time create tables."""
 
+    def is_closed(self, conn: Connection) -> bool:
+        """Whether the driver has lost its connection; it may have told the handler so by any kind of error."""
+        return False
+
     # Understanding errors: each takes the driver's own error
 
     @abstractmethod

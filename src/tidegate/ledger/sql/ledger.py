@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, TextClause, inspect
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
 
 from tidegate.core.errors import (
     ConfigurationError,
@@ -234,7 +234,7 @@ class SqlLedger(Ledger[SqlTransaction]):
                 tx = SqlTransaction(work, conn)
                 with self._own_errors():
                     self._advance(conn, work)
-                with self._handler_errors(work):
+                with self._handler_errors(conn, work):
                     yield tx
                 if tx.letters:
                     letters = [{"group": work.group, **letter_row(letter)} for letter in tx.letters]
@@ -365,19 +365,22 @@ class SqlLedger(Ledger[SqlTransaction]):
             raise kind(f"the ledger at {self} refused: {_line(error)}{_ADVICE.get(kind, '')}") from error
 
     @contextmanager
-    def _handler_errors(self, work: Work) -> Iterator[None]:
+    def _handler_errors(self, conn: Connection, work: Work) -> Iterator[None]:
         """Pick out of a handler's errors those that concern its transaction; the others are the handler's own."""
         dialect = self._store().dialect
         try:
             yield
         except Exception as error:
             cause = driver_error(error)
-            if not isinstance(cause, self.engine.dialect.loaded_dbapi.Error):
-                raise
-            if trouble := dialect.trouble(cause):
-                raise trouble from error
-            if dialect.meddled(cause):
+            if isinstance(cause, self.engine.dialect.loaded_dbapi.Error):
+                if trouble := dialect.trouble(cause):
+                    raise trouble from error
+                if dialect.meddled(cause):
+                    raise TransactionBroken(f"{work}: {_ENDED}") from error
+            if isinstance(error, PendingRollbackError):  # SQLAlchemy's word for it, after a commit that was refused
                 raise TransactionBroken(f"{work}: {_ENDED}") from error
+            if conn.invalidated or dialect.is_closed(conn):
+                raise ConnectionLost(f"the connection broke while the handler ran: {_line(error)}") from error
             raise
 
     @contextmanager

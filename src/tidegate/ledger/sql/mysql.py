@@ -105,6 +105,10 @@ class MySQL(Dialect):
         if not self.owned:
             self._set(conn, conn.info.pop(_FOUND))
 
+    def is_closed(self, conn: Connection) -> bool:
+        """See :meth:`Dialect.is_closed`."""
+        return not getattr(conn.connection.dbapi_connection, "open", True)
+
     @contextmanager
     def one_creator(self, conn: Connection, name: str) -> Iterator[None]:
         """See :meth:`Dialect.one_creator`."""

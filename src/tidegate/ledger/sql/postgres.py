@@ -62,7 +62,8 @@ class Postgres(Dialect):
         ]
 
     def holders(self, positions: str, columns: Mapping[str, str], same_key: str) -> str | None:
-        """See :meth:`Dialect.holders`: no limit of the server ends a client that is frozen in the middle of COPY.
+        """See :meth:`Dialect.holders`: the server's limit does not end a client that is frozen in the middle of COPY,
+        nor one that was frozen after psycopg's executemany, whose pipeline leaves the timer off.
 
         A locked row's xmax is the transaction that holds it, and every transaction holds the lock of its own number.
         """
@@ -88,6 +89,10 @@ class Postgres(Dialect):
     def rollback(self, conn: Connection) -> None:
         """See :meth:`Dialect.rollback`."""
         conn.connection.rollback()
+
+    def is_closed(self, conn: Connection) -> bool:
+        """See :meth:`Dialect.is_closed`."""
+        return bool(getattr(conn.connection.dbapi_connection, "closed", False))
 
     @contextmanager
     def one_creator(self, conn: Connection, name: str) -> Iterator[None]:

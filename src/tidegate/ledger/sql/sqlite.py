@@ -81,8 +81,12 @@ class SQLite(Dialect):
             conn.exec_driver_sql("PRAGMA journal_mode = WAL")
             conn.rollback()
         self.begin(conn)
-        yield
-        self.commit(conn)
+        try:
+            yield
+            self.commit(conn)
+        except BaseException:
+            self.rollback(conn)
+            raise
 
     def trouble(self, error: BaseException) -> Trouble | None:
         """See :meth:`Dialect.trouble`."""

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.crash.child import FATAL_TURN
+from tests.crash.place import BATCH, GROUP, LIMITS, ORDERS, Place, span_at
+from tests.crash.processes import start, wait_until_frozen
+from tidegate import LedgerBusy
+
+COMMITTED = (FATAL_TURN - 1) * BATCH
+SLACK = 1.5  # seconds, for the machine
+
+
+@pytest.mark.parametrize("how", ["idle", "bulk"])
+def test_a_partition_held_by_a_frozen_process_is_taken_over_within_the_bound(
+    how: str, place: Place, tmp_path: Path
+) -> None:
+    if place.url.startswith("sqlite") or (place.is_redis and how == "bulk"):
+        pytest.skip("SQLite has a test of its own; Redis knows no bulk load")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    separator = "&" if "?" in place.url else "?"
+    url = place.url + (f"{separator}local_infile=1" if place.url.startswith("mysql") else "")
+    child = start(f"freeze:{how}", place, url=url, env={**os.environ, "PIPE": str(pipe)})
+    try:
+        wait_until_frozen(child)
+        ledger = place.ledger()
+        began = time.monotonic()
+        claims = ledger.claim(GROUP, [ORDERS])
+        waited = time.monotonic() - began
+        assert waited < LIMITS.lock_wait + SLACK
+        assert claims[ORDERS].position == COMMITTED
+        span = span_at(COMMITTED)
+        ledger.transact(claims, [span], lambda tx: place.write(tx, span))
+        os.kill(child.pid, signal.SIGCONT)
+        told, _ = child.communicate(timeout=30)
+        assert told == "fenced\n"
+        assert place.check(ledger) == COMMITTED + BATCH
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def test_sqlite_names_the_frozen_process_that_holds_the_write_lock_within_the_bound(
+    tmp_path: Path, fresh: Callable[[str], Place]
+) -> None:
+    place = fresh(f"sqlite:///{tmp_path / 'ledger.db'}")
+    child = start("freeze:idle", place)
+    try:
+        wait_until_frozen(child)
+        ledger = place.ledger()
+        began = time.monotonic()
+        with pytest.raises(LedgerBusy, match=rf"held by process {child.pid}\b"):
+            ledger.claim(GROUP, [ORDERS])
+        assert LIMITS.lock_wait - 0.5 < time.monotonic() - began < LIMITS.lock_wait + SLACK
+        assert place.check(ledger) == COMMITTED
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait(10)
+        assert ledger.claim(GROUP, [ORDERS])[ORDERS].position == COMMITTED
+    finally:
+        child.kill()
+        child.communicate()

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.crash.child import FATAL_TURN
+from tests.crash.place import BATCH, GROUP, ORDERS, Place, span_at
+from tests.crash.processes import start
+from tidegate.sandbox import Proxy
+from tidegate.sandbox.database import Database
+
+BEFORE = (FATAL_TURN - 1) * BATCH
+AFTER = FATAL_TURN * BATCH
+
+
+def goes_on_where_it_was(place: Place, expected: int) -> None:
+    ledger = place.ledger()
+    assert place.check(ledger) == expected
+    claims = ledger.claim(GROUP, [ORDERS])
+    position = claims[ORDERS].position
+    for start_of_span in range(position, position + 3 * BATCH, BATCH):
+        span = span_at(start_of_span)
+        ledger.transact(claims, [span], lambda tx, span=span: place.write(tx, span))
+    assert place.check(ledger) == expected + 3 * BATCH
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [("claim", 0), ("begin", BEFORE), ("advance", BEFORE), ("write", BEFORE), ("commit", BEFORE), ("acknowledge", AFTER)],
+)
+def test_a_kill_at_any_step_leaves_data_and_position_in_agreement(place: Place, step: str, expected: int) -> None:
+    if place.is_redis and step in {"begin", "commit"}:
+        pytest.skip("Redis has no such step: the transaction is one script")
+    with start(f"die:{step}", place) as child:
+        assert child.wait(30) == -signal.SIGKILL
+    goes_on_where_it_was(place, expected)
+
+
+def commits(seen: bytes) -> int:
+    """How many transactions with data a client has asked to commit."""
+    return len(re.findall(rb"(?<!AUTO)COMMIT|RPUSH", seen))
+
+
+@pytest.mark.parametrize("fatal", [1, 2, 3])
+def test_a_kill_while_the_commit_is_on_its_way_leaves_data_and_position_in_agreement(
+    server: Database, fresh: Callable[[str], Place], fatal: int
+) -> None:
+    place = fresh(server.url)
+    place.ledger().claim(GROUP, [ORDERS])
+    with Proxy(server.host, server.port) as proxy:
+        child: Any = None
+
+        def kill_on_commit(seen: bytes) -> bool:
+            if commits(seen) < fatal:
+                return False
+            os.kill(child.pid, signal.SIGKILL)
+            return True
+
+        trap = proxy.swallow_one_reply(kill_on_commit)
+        with start("live:", place, url=server.url_for(port=proxy.port)) as child:
+            assert child.wait(30) == -signal.SIGKILL
+        assert trap.wait(10)
+    ledger = place.ledger()
+    reached = ledger.read(GROUP).positions[ORDERS].next_offset
+    goes_on_where_it_was(place, reached)
+
+
+def test_a_kill_during_the_commit_of_sqlite_leaves_data_and_position_in_agreement(
+    tmp_path: Path, fresh: Callable[[str], Place]
+) -> None:
+    outcomes = set()
+    for turn, delay in enumerate([0, 5e-5, 1e-4, 2e-4, 3e-4, 5e-4, 7e-4, 1e-3, 1.5e-3, 2e-3, 4e-3]):
+        place = fresh(f"sqlite:///{tmp_path / f'{turn}.db'}")
+        with start(f"commit:{delay}", place) as child:
+            assert child.wait(30) == -signal.SIGKILL
+        ledger = place.ledger()
+        reached = ledger.read(GROUP).positions[ORDERS].next_offset
+        outcomes.add(reached >= AFTER)
+        goes_on_where_it_was(place, reached)
+    assert outcomes == {False, True}, "every kill came before the commit, or every one after it"

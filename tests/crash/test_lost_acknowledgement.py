@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.crash.place import BATCH, GROUP, ORDERS, Place, span_at
+from tests.crash.test_kill import commits
+from tidegate import Fenced, Ledger, NotCommitted, Outcome
+from tidegate.sandbox import Proxy
+from tidegate.sandbox.database import Database
+
+
+@dataclass
+class Line:
+    """A ledger with a proxy between it and its store."""
+
+    place: Place
+    proxy: Proxy
+    ledger: Ledger[Any]
+    claims: Any
+    runs: int = 0
+
+    def handler(self, tx: Any) -> None:
+        self.runs += 1
+        self.place.write(tx, span_at(0))
+
+
+@pytest.fixture
+def line(server: Database, fresh: Callable[[str], Place]) -> Iterator[Line]:
+    place = fresh(server.url)
+    with Proxy(server.host, server.port) as proxy:
+        ledger = place.ledger(url=server.url_for(port=proxy.port))
+        yield Line(place, proxy, ledger, ledger.claim(GROUP, [ORDERS]))
+
+
+def test_a_commit_whose_answer_is_lost_is_found_to_be_done(line: Line) -> None:
+    trap = line.proxy.swallow_one_reply(commits)
+    result = line.ledger.transact(line.claims, [span_at(0)], line.handler)
+    assert trap.fired
+    assert result.outcome is Outcome.COMMITTED
+    assert result.unknown_outcomes == 1
+    assert line.place.check(line.ledger) == BATCH
+
+
+def test_a_commit_that_never_arrives_is_done_again(line: Line) -> None:
+    trap = line.proxy.swallow_one_request(commits)
+    result = line.ledger.transact(line.claims, [span_at(0)], line.handler)
+    assert trap.fired
+    assert (result.outcome, result.unknown_outcomes, line.runs) == (Outcome.COMMITTED, 1, 2)
+    assert line.place.check(line.ledger) == BATCH
+
+
+def test_a_block_whose_answer_is_lost_ends_well(line: Line) -> None:
+    trap = line.proxy.swallow_one_reply(commits)
+    with line.ledger.transaction(line.claims, [span_at(0)]) as tx:
+        line.handler(tx)
+    assert trap.fired
+    assert line.place.check(line.ledger) == BATCH
+
+
+def test_a_block_whose_commit_never_arrives_is_to_be_run_again(line: Line) -> None:
+    trap = line.proxy.swallow_one_request(commits)
+    with pytest.raises(NotCommitted, match="run the block again"), line.ledger.transaction(line.claims, [span_at(0)]) as tx:
+        line.handler(tx)
+    assert trap.fired
+    with line.ledger.transaction(line.claims, [span_at(0)]) as tx:
+        line.handler(tx)
+    assert line.place.check(line.ledger) == BATCH
+
+
+def test_an_owner_that_was_superseded_while_its_answer_was_lost_is_fenced(line: Line) -> None:
+    rival = line.place.ledger()
+    trap = line.proxy.swallow_one_request(commits)
+    with pytest.raises(Fenced) as fenced:
+        line.ledger.transact(line.claims, [span_at(0)], lambda tx: (line.handler(tx), takes_over(rival, line)))
+    assert trap.fired
+    assert line.runs == 1
+    assert fenced.value.owners[ORDERS] is not None
+    assert line.place.check(rival) == 0
+
+
+def takes_over(rival: Ledger[Any], line: Line) -> None:
+    """Queue up for the row, to claim it as soon as the connection of the lost COMMIT has gone. Redis has no queue."""
+    taking = threading.Thread(target=lambda: rival.claim(GROUP, [ORDERS]))
+    taking.start()
+    taking.join(0.5)

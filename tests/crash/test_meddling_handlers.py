@@ -1,0 +1,240 @@
+"""Handlers that end the transaction they were given, knowingly or not: nothing is half done, whatever they swallow."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import DBAPIError
+
+from tests.crash.place import BATCH, GROUP, ORDERS, Place, span_at
+from tidegate import LedgerError, Outcome, TransactionBroken
+
+SPAN = span_at(0)
+
+
+def commit(tx: Any) -> None:
+    tx.connection.commit()
+
+
+def commit_by_statement(tx: Any) -> None:
+    tx.execute(text("COMMIT"))
+
+
+def commit_by_driver(tx: Any) -> None:
+    tx.connection.connection.dbapi_connection.commit()
+
+
+def roll_back(tx: Any) -> None:
+    tx.connection.rollback()
+
+
+def roll_back_by_driver(tx: Any) -> None:
+    tx.connection.connection.dbapi_connection.rollback()
+
+
+def begin_anew(tx: Any) -> None:
+    tx.execute(text("COMMIT"))
+    tx.execute(text("BEGIN"))
+
+
+MEDDLING = [commit, commit_by_statement, commit_by_driver, roll_back, roll_back_by_driver, begin_anew]
+
+
+@pytest.mark.parametrize("meddle", MEDDLING)
+def test_a_handler_that_ends_its_transaction_commits_nothing_of_it(
+    sql_place: Place, meddle: Callable[[Any], None]
+) -> None:
+    ledger = sql_place.ledger()
+    claims = ledger.claim(GROUP, [ORDERS])
+
+    def handler(tx: Any) -> None:
+        sql_place.write(tx, SPAN)
+        meddle(tx)
+        sql_place.write(tx, span_at(10_000))  # would be committed without the position
+
+    with pytest.raises(TransactionBroken, match="Leave the transaction to Tidegate"):
+        ledger.transact(claims, [SPAN], handler)
+    assert sql_place.check(ledger) == 0
+    assert ledger.transact(claims, [SPAN], lambda tx: sql_place.write(tx, SPAN)).outcome is Outcome.COMMITTED
+    assert sql_place.check(ledger) == BATCH
+
+
+@pytest.mark.parametrize("meddle", MEDDLING)
+def test_a_handler_that_ends_its_transaction_and_swallows_the_error_breaks_nothing(
+    sql_place: Place, meddle: Callable[[Any], None]
+) -> None:
+    """Either the store refused and all is well, or everything is gone; but never a part."""
+    ledger = sql_place.ledger()
+    claims = ledger.claim(GROUP, [ORDERS])
+
+    def handler(tx: Any) -> None:
+        with suppress(Exception):
+            meddle(tx)
+        sql_place.write(tx, SPAN)
+
+    with suppress(TransactionBroken):
+        ledger.transact(claims, [SPAN], handler)
+    assert sql_place.check(ledger) in (0, BATCH)
+
+
+@pytest.mark.parametrize("swallow", [False, True])
+def test_ddl_in_a_handler_breaks_nothing(sql_place: Place, swallow: bool) -> None:
+    """SQLite and PostgreSQL run it within the transaction; MariaDB, which would commit, refuses."""
+    ledger = sql_place.ledger()
+    claims = ledger.claim(GROUP, [ORDERS])
+    refused = sql_place.url.startswith("mysql")
+
+    def handler(tx: Any) -> None:
+        sql_place.write(tx, SPAN._replace(end=5))
+        try:
+            tx.execute(text(f"CREATE TABLE {sql_place.prefix}extra (id INTEGER)"))
+        except DBAPIError:
+            if not swallow:
+                raise
+        sql_place.write(tx, SPAN._replace(start=5))
+
+    if refused and not swallow:
+        with pytest.raises(TransactionBroken):
+            ledger.transact(claims, [SPAN], handler)
+        assert sql_place.check(ledger) == 0
+    else:
+        ledger.transact(claims, [SPAN], handler)
+        assert sql_place.check(ledger) == BATCH
+
+
+def test_an_error_that_a_handler_swallows_is_not_committed_around(sql_place: Place) -> None:
+    """PostgreSQL's COMMIT of an aborted transaction would return in silence."""
+    ledger = sql_place.ledger()
+    claims = ledger.claim(GROUP, [ORDERS])
+
+    def handler(tx: Any) -> None:
+        sql_place.write(tx, SPAN)
+        with suppress(DBAPIError):
+            tx.execute(text("INSERT INTO no_such_table VALUES (1)"))
+
+    with suppress(TransactionBroken):
+        ledger.transact(claims, [SPAN], handler)
+    assert sql_place.check(ledger) == (0 if sql_place.url.startswith("postgres") else BATCH)
+
+
+def test_a_statement_may_fail_inside_a_savepoint(sql_place: Place) -> None:
+    ledger = sql_place.ledger()
+    claims = ledger.claim(GROUP, [ORDERS])
+
+    def handler(tx: Any) -> None:
+        sql_place.write(tx, SPAN)
+        with suppress(DBAPIError), tx.savepoint():
+            sql_place.write(tx, span_at(10_000))
+            tx.execute(text("INSERT INTO no_such_table VALUES (1)"))
+
+    ledger.transact(claims, [SPAN], handler)
+    assert sql_place.check(ledger) == BATCH
+
+
+def test_an_automatic_rollback_that_a_handler_swallows_commits_nothing(fresh: Any, tmp_path: Any) -> None:
+    """SQLite's INSERT OR ROLLBACK ends the transaction; later writes must not commit one by one."""
+    place = fresh(f"sqlite:///{tmp_path / 'ledger.db'}")
+    place.run("CREATE TABLE once (id INTEGER PRIMARY KEY)")
+    place.run("INSERT INTO once VALUES (1)")
+    ledger = place.ledger()
+    claims = ledger.claim(GROUP, [ORDERS])
+
+    def handler(tx: Any) -> None:
+        place.write(tx, SPAN)
+        with suppress(DBAPIError):
+            tx.execute(text("INSERT OR ROLLBACK INTO once VALUES (1)"))
+        with suppress(DBAPIError):
+            place.write(tx, SPAN)
+        tx.connection.connection.dbapi_connection.execute(f"INSERT INTO {place.data} VALUES (77)")
+
+    with pytest.raises(TransactionBroken):
+        ledger.transact(claims, [SPAN], handler)
+    assert place.check(ledger) == 0
+
+
+@contextmanager
+def deadlock(place: Place) -> Iterator[Callable[[Any], None]]:
+    """Gives a function that runs the caller's transaction into a deadlock with another one, once."""
+    table = f"{place.prefix}rows"
+    place.run(f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, n INTEGER)")
+    place.run(f"INSERT INTO {table} VALUES (1, 0), (2, 0)")
+    engine = create_engine(place.url)
+    lock = f"UPDATE {table} SET n = n + 1 WHERE id = %d"
+    met = threading.Event()
+
+    def other(conn: Any) -> None:
+        with suppress(DBAPIError):
+            conn.execute(text(lock % 1))
+            # Until here it waited for the victim; whoever is chosen, the rows are free again when it is over.
+        conn.rollback()
+
+    def run_into(tx: Any) -> None:
+        if met.is_set():
+            return
+        met.set()
+        tx.execute(text(lock % 1))
+        rival = engine.connect()
+        if place.url.startswith("mysql"):  # the one that changed less is the victim
+            rival.execute(text(f"INSERT INTO {table} SELECT seq, 0 FROM seq_100_to_2000"))
+        else:
+            rival.execute(text("SET deadlock_timeout = '10s'"))  # so that the other one looks first
+        rival.execute(text(lock % 2))
+        waiting = threading.Thread(target=other, args=(rival,))
+        waiting.start()
+        try:
+            tx.execute(text(lock % 2))
+        finally:
+            waiting.join(20)
+            rival.close()
+
+    yield run_into
+    engine.dispose()
+    assert met.is_set()
+
+
+@pytest.fixture
+def row_locks(sql_place: Place) -> Place:
+    if sql_place.url.startswith("sqlite"):
+        pytest.skip("SQLite has one lock, and so no deadlock")
+    return sql_place
+
+
+def test_a_deadlock_in_a_handler_is_tried_again(row_locks: Place) -> None:
+    ledger = row_locks.ledger()
+    claims = ledger.claim(GROUP, [ORDERS])
+    with deadlock(row_locks) as run_into:
+
+        def handler(tx: Any) -> None:
+            row_locks.write(tx, SPAN)
+            run_into(tx)
+
+        result = ledger.transact(claims, [SPAN], handler)
+    assert (result.outcome, result.attempts) == (Outcome.COMMITTED, 2)
+    assert row_locks.check(ledger) == BATCH
+
+
+def test_a_deadlock_that_a_handler_swallows_breaks_nothing(row_locks: Place) -> None:
+    ledger = row_locks.ledger()
+    claims = ledger.claim(GROUP, [ORDERS])
+    swallowed = []
+    with deadlock(row_locks) as run_into:
+
+        def handler(tx: Any) -> None:
+            row_locks.write(tx, SPAN)
+            try:
+                run_into(tx)
+            except DBAPIError as error:
+                swallowed.append(error)
+
+        with suppress(LedgerError):
+            ledger.transact(claims, [SPAN], handler)
+    assert swallowed, "there was no deadlock to swallow"
+    assert row_locks.check(ledger) in (0, BATCH)
+    position = row_locks.check(ledger)
+    ledger.transact(claims, [span_at(position)], lambda tx: row_locks.write(tx, span_at(position)))
+    assert row_locks.check(ledger) == position + BATCH

@@ -1,0 +1,167 @@
+"""Bad input gets a clear error, and secrets stay secret."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from tidegate import (
+    ConfigurationError,
+    LedgerDenied,
+    LedgerUnavailable,
+    Limits,
+    Span,
+    TidegateError,
+    TopicPartition,
+    open_ledger,
+)
+from tidegate.sandbox import MariaDB, Postgres, Redis
+from tidegate.sandbox.database import Database
+from tidegate.sandbox.ports import free_port
+
+ORDERS = TopicPartition("orders", 0)
+SECRET = "hunter2-is-secret"
+QUICK = Limits(hold=1, lock_wait=2)
+
+
+@pytest.fixture(params=["mariadb", "postgres", "redis_server"])
+def server(request: pytest.FixtureRequest) -> Database:
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Database)
+    return found
+
+
+def told(call: Callable[[], object]) -> str:
+    """Everything that an error tells: its message, its causes, their tracebacks."""
+    try:
+        call()
+    except TidegateError as error:
+        return "".join(traceback.format_exception(error))
+    raise AssertionError("there was no error")
+
+
+def test_a_store_that_is_not_there_is_an_error_at_once(server: Database) -> None:
+    ledger = open_ledger(server.url_for(port=free_port()), limits=QUICK)
+    with pytest.raises(LedgerUnavailable, match="cannot open the ledger at .*Is the database running"):
+        ledger.claim("billing", [ORDERS])
+
+
+def test_a_wrong_password_is_an_error_that_does_not_tell_it(server: Database) -> None:
+    ledger = open_ledger(server.url_for(password=SECRET), limits=QUICK)
+    with pytest.raises(LedgerUnavailable):
+        ledger.create()
+    assert SECRET not in told(ledger.create)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"oracle://scott:{SECRET}@localhost/x",
+        f"kafka://u:{SECRET}@localhost",
+        f"not a url {SECRET}",
+        f"postgresql+nosuch://u:{SECRET}@localhost/x",
+        f"mysql+pymysql://u:{SECRET}@localhost:port/x",
+    ],
+)
+def test_an_address_that_is_none_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(ConfigurationError):
+        open_ledger(url)
+    assert SECRET not in told(lambda: open_ledger(url))
+
+
+@pytest.mark.parametrize(
+    ("url", "module", "extra"),
+    [
+        ("postgresql+psycopg://u@localhost/x", "psycopg", "postgres"),
+        ("postgresql://u@localhost/x", "psycopg", "postgres"),
+        ("mysql+pymysql://u@localhost/x", "pymysql", "mysql"),
+        ("mysql://u@localhost/x", "pymysql", "mysql"),
+        ("redis://localhost", "redis", "redis"),
+    ],
+)
+def test_a_missing_driver_names_the_extra_to_install(url: str, module: str, extra: str) -> None:
+    script = (
+        "import sys\n"
+        f"class Absent:\n"
+        f"    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name.partition('.')[0] == {module!r}: raise ModuleNotFoundError(name, name=name)\n"
+        "sys.meta_path.insert(0, Absent())\n"
+        "import tidegate\n"
+        f"try: tidegate.open_ledger({url!r})\n"
+        "except tidegate.ConfigurationError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert f"pip install 'tidegate[{extra}]'" in done.stdout
+
+
+def test_a_read_only_database_file_is_refused_and_unchanged(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with open_ledger(f"sqlite:///{path}") as ledger:
+        claims = ledger.claim("billing", [ORDERS])
+    before = path.read_bytes()
+    with open_ledger(f"sqlite:///file:{path}?mode=ro&uri=true") as frozen:
+        with pytest.raises(LedgerDenied, match="read.?only"):
+            frozen.claim("billing", [ORDERS])
+        with pytest.raises(LedgerDenied, match="read.?only"):
+            frozen.transact(claims, [Span(ORDERS, 0, 1)])
+    assert path.read_bytes() == before
+
+
+def test_a_read_only_postgres_is_refused(postgres: Postgres) -> None:
+    admin = create_engine(postgres.url, isolation_level="AUTOCOMMIT")
+    with admin.connect() as conn, open_ledger(postgres.url) as ledger:
+        claims = ledger.claim("billing", [ORDERS])
+        conn.execute(text("CREATE ROLE reader LOGIN PASSWORD 'reader'"))
+        conn.execute(text("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader"))
+        with open_ledger(postgres.url_for("reader", "reader")) as reader:
+            assert reader.read("billing").positions[ORDERS].next_offset == 0
+            with pytest.raises(LedgerDenied, match="needs SELECT, INSERT, UPDATE"):
+                reader.transact(claims, [Span(ORDERS, 0, 1)])
+        assert ledger.read("billing").positions[ORDERS].next_offset == 0
+        conn.execute(text("DROP OWNED BY reader"))
+        conn.execute(text("DROP ROLE reader"))
+    admin.dispose()
+
+
+def test_a_read_only_mariadb_is_refused(mariadb: MariaDB) -> None:
+    admin = create_engine(mariadb.url)
+    with admin.connect() as conn, open_ledger(mariadb.url) as ledger:
+        claims = ledger.claim("billing", [ORDERS])
+        conn.execute(text("CREATE USER reader IDENTIFIED BY 'reader'"))
+        conn.execute(text("GRANT SELECT ON tidegate.* TO reader"))
+        with open_ledger(mariadb.url_for("reader", "reader")) as reader:
+            assert reader.read("billing").positions[ORDERS].next_offset == 0
+            with pytest.raises(LedgerDenied, match="needs SELECT, INSERT, UPDATE"):
+                reader.transact(claims, [Span(ORDERS, 0, 1)])
+        assert ledger.read("billing").positions[ORDERS].next_offset == 0
+        conn.execute(text("DROP USER reader"))
+    admin.dispose()
+
+
+def test_a_directory_that_is_not_there_is_an_error_at_once() -> None:
+    with pytest.raises(LedgerUnavailable, match="unable to open database file"):
+        open_ledger("sqlite:////no/such/directory/ledger.db").create()
+
+
+@pytest.mark.parametrize("prefix", ["", "a b", "x`; DROP TABLE y", 'quo"te', "p" * 41, "ünïcode_" * 9])
+def test_a_prefix_that_cannot_be_a_name_is_refused(prefix: str, tmp_path: Path) -> None:
+    if prefix:
+        with pytest.raises(ConfigurationError, match="prefix"):
+            open_ledger(f"sqlite:///{tmp_path / 'x.db'}", prefix=prefix).create()
+
+
+@pytest.mark.parametrize("limits", [{"hold": 5, "lock_wait": 2}, {"hold": -1}, {"attempts": 0}])
+def test_limits_that_contradict_each_other_are_refused(limits: dict[str, int]) -> None:
+    with pytest.raises(ConfigurationError):
+        Limits(**limits)
+
+
+def test_the_password_is_in_no_error_when_the_store_goes_away(redis_server: Redis) -> None:
+    ledger = open_ledger(redis_server.url_for(port=free_port()), limits=QUICK)
+    assert redis_server.password not in told(lambda: ledger.claim("billing", [ORDERS]))
