@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash.place import BATCH, GROUP, LIMITS, ORDERS, Place, span_at
+
 from tidegate import Fenced, Ledger
 
 FATAL_TURN = 3  # the transactions before it go through

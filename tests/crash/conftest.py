@@ -2,17 +2,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
-
 from tests.crash.place import Place
 
 SERVERS = {"mariadb": "mariadb", "postgres": "postgres", "redis": "redis_server"}
 
 
 @pytest.fixture
-def fresh(tmp_path: Path) -> Iterator[Callable[[str], Place]]:
+def fresh() -> Iterator[Callable[[str], Place]]:
     """Makes places, and closes what was opened there."""
     with ExitStack() as places:
 
@@ -24,20 +22,31 @@ def fresh(tmp_path: Path) -> Iterator[Callable[[str], Place]]:
         yield make
 
 
+def place_in(store: str, request: pytest.FixtureRequest) -> Place:
+    make, folder = request.getfixturevalue("fresh"), request.getfixturevalue("tmp_path")
+    made = make(
+        f"sqlite:///{folder / 'ledger.db'}" if store == "sqlite" else request.getfixturevalue(SERVERS[store]).url
+    )
+    assert isinstance(made, Place)
+    return made
+
+
 @pytest.fixture(params=["sqlite", "mariadb", "postgres", "redis"])
-def place(request: pytest.FixtureRequest, fresh: Callable[[str], Place], tmp_path: Path) -> Place:
+def place(request: pytest.FixtureRequest) -> Place:
     """Each store."""
-    if request.param == "sqlite":
-        return fresh(f"sqlite:///{tmp_path / 'ledger.db'}")
-    return fresh(request.getfixturevalue(SERVERS[request.param]).url)
+    return place_in(request.param, request)
 
 
-@pytest.fixture
-def sql_place(place: Place) -> Place:
+@pytest.fixture(params=["sqlite", "mariadb", "postgres"])
+def sql_place(request: pytest.FixtureRequest) -> Place:
     """Each store that knows SQL."""
-    if place.is_redis:
-        pytest.skip("Redis knows no SQL")
-    return place
+    return place_in(request.param, request)
+
+
+@pytest.fixture(params=["mariadb", "postgres"])
+def row_locks(request: pytest.FixtureRequest) -> Place:
+    """Each store that locks rows, and so can run into deadlocks."""
+    return place_in(request.param, request)
 
 
 @pytest.fixture(params=["mariadb", "postgres", "redis"])

@@ -12,7 +12,9 @@ from tests.crash.place import Place
 ROOT = Path(__file__).parents[2]
 
 
-def start(command: str, place: Place, *, url: str | None = None, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+def start(
+    command: str, place: Place, *, url: str | None = None, env: dict[str, str] | None = None
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "tests.crash.child", command, url or place.url, place.prefix],
         cwd=ROOT,

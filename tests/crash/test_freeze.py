@@ -7,11 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from tests.crash.child import FATAL_TURN
 from tests.crash.place import BATCH, GROUP, LIMITS, ORDERS, Place, span_at
 from tests.crash.processes import start, wait_until_frozen
+
 from tidegate import LedgerBusy
+from tidegate.sandbox import Redis
 
 COMMITTED = (FATAL_TURN - 1) * BATCH
 SLACK = 1.5  # seconds, for the machine
@@ -19,10 +20,18 @@ SLACK = 1.5  # seconds, for the machine
 
 @pytest.mark.parametrize("how", ["idle", "bulk"])
 def test_a_partition_held_by_a_frozen_process_is_taken_over_within_the_bound(
-    how: str, place: Place, tmp_path: Path
+    how: str, row_locks: Place, tmp_path: Path
 ) -> None:
-    if place.url.startswith("sqlite") or (place.is_redis and how == "bulk"):
-        pytest.skip("SQLite has a test of its own; Redis knows no bulk load")
+    taken_over_within_the_bound(how, row_locks, tmp_path)
+
+
+def test_a_partition_of_a_frozen_process_is_taken_over_at_once_where_there_are_no_locks(
+    redis_server: Redis, fresh: Callable[[str], Place], tmp_path: Path
+) -> None:
+    taken_over_within_the_bound("idle", fresh(redis_server.url), tmp_path)
+
+
+def taken_over_within_the_bound(how: str, place: Place, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     separator = "&" if "?" in place.url else "?"

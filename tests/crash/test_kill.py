@@ -5,13 +5,12 @@ import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-
 from tests.crash.child import FATAL_TURN
 from tests.crash.place import BATCH, GROUP, ORDERS, Place, span_at
 from tests.crash.processes import start
+
 from tidegate.sandbox import Proxy
 from tidegate.sandbox.database import Database
 
@@ -32,7 +31,14 @@ def goes_on_where_it_was(place: Place, expected: int) -> None:
 
 @pytest.mark.parametrize(
     ("step", "expected"),
-    [("claim", 0), ("begin", BEFORE), ("advance", BEFORE), ("write", BEFORE), ("commit", BEFORE), ("acknowledge", AFTER)],
+    [
+        ("claim", 0),
+        ("begin", BEFORE),
+        ("advance", BEFORE),
+        ("write", BEFORE),
+        ("commit", BEFORE),
+        ("acknowledge", AFTER),
+    ],
 )
 def test_a_kill_at_any_step_leaves_data_and_position_in_agreement(place: Place, step: str, expected: int) -> None:
     if place.is_redis and step in {"begin", "commit"}:
@@ -54,16 +60,17 @@ def test_a_kill_while_the_commit_is_on_its_way_leaves_data_and_position_in_agree
     place = fresh(server.url)
     place.ledger().claim(GROUP, [ORDERS])
     with Proxy(server.host, server.port) as proxy:
-        child: Any = None
+        victims: list[int] = []
 
         def kill_on_commit(seen: bytes) -> bool:
             if commits(seen) < fatal:
                 return False
-            os.kill(child.pid, signal.SIGKILL)
+            os.kill(victims[0], signal.SIGKILL)
             return True
 
         trap = proxy.swallow_one_reply(kill_on_commit)
         with start("live:", place, url=server.url_for(port=proxy.port)) as child:
+            victims.append(child.pid)
             assert child.wait(30) == -signal.SIGKILL
         assert trap.wait(10)
     ledger = place.ledger()

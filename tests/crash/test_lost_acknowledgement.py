@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-
 from tests.crash.place import BATCH, GROUP, ORDERS, Place, span_at
 from tests.crash.test_kill import commits
+
 from tidegate import Fenced, Ledger, NotCommitted, Outcome
 from tidegate.sandbox import Proxy
 from tidegate.sandbox.database import Database
@@ -64,7 +64,10 @@ def test_a_block_whose_answer_is_lost_ends_well(line: Line) -> None:
 
 def test_a_block_whose_commit_never_arrives_is_to_be_run_again(line: Line) -> None:
     trap = line.proxy.swallow_one_request(commits)
-    with pytest.raises(NotCommitted, match="run the block again"), line.ledger.transaction(line.claims, [span_at(0)]) as tx:
+    with (
+        pytest.raises(NotCommitted, match="run the block again"),
+        line.ledger.transaction(line.claims, [span_at(0)]) as tx,
+    ):
         line.handler(tx)
     assert trap.fired
     with line.ledger.transaction(line.claims, [span_at(0)]) as tx:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
-
 from tests.crash.place import BATCH, GROUP, ORDERS, Place, span_at
+
 from tidegate import LedgerError, Outcome, TransactionBroken
 
 SPAN = span_at(0)
@@ -195,13 +195,6 @@ def deadlock(place: Place) -> Iterator[Callable[[Any], None]]:
     yield run_into
     engine.dispose()
     assert met.is_set()
-
-
-@pytest.fixture
-def row_locks(sql_place: Place) -> Place:
-    if sql_place.url.startswith("sqlite"):
-        pytest.skip("SQLite has one lock, and so no deadlock")
-    return sql_place
 
 
 def test_a_deadlock_in_a_handler_is_tried_again(row_locks: Place) -> None:

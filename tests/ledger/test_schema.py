@@ -14,7 +14,7 @@ from sqlalchemy import create_engine, inspect, text
 from tidegate import DeadLetter, LedgerError, Record, SchemaError, Span, TopicPartition, open_ledger
 from tidegate.ledger.sql import schema
 from tidegate.ledger.sql.ledger import SqlLedger
-from tidegate.sandbox import MariaDB, Postgres
+from tidegate.sandbox import Postgres
 
 ORDERS = TopicPartition("orders", 0)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from tidegate.core.errors import IdentityChanged, PositionMissing
+from tidegate.core.errors import IdentityChanged
 from tidegate.core.positions import Change, Identity, Position
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Claim
@@ -29,24 +29,22 @@ class ClaimRequest:
     deployment: str | None = None
     restart: bool = False
 
-    def wanting_start(
-        self, partitions: Collection[TopicPartition], rows: Mapping[TopicPartition, Position]
-    ) -> list[TopicPartition]:
-        """The partitions whose start has to be known before they can be claimed."""
-        return [tp for tp in partitions if (row := rows.get(tp)) is None or self._why_start(row)]
+    def wants_start(self, row: Position | None) -> bool:
+        """Whether a partition's start has to be known before it can be claimed."""
+        return row is None or self._why_start(row) is not None
 
     def decide(self, partition: TopicPartition, row: Position | None, starts: Mapping[TopicPartition, int]) -> Change:
-        """The change that the claim makes to one position."""
+        """The change that the claim makes to one position; ``starts`` knows those that want one."""
         identity = self.identities.get(partition.topic, Identity())
         if row is None:
-            change = Position.start(partition, self._start(partition, starts), identity, self.deployment)
+            change = Position.start(partition, starts[partition], identity, self.deployment)
             return change.then(change.position.claimed(self.owner))
         why = self._why_start(row)
         deployment = self.deployment or row.deployment
         if why is None:
             kept = row._replace(identity=row.identity.filled(identity), deployment=deployment)
             return kept.claimed(self.owner)
-        change = row.edited(self._start(partition, starts), why)
+        change = row.edited(starts[partition], why)
         moved = change.position._replace(identity=identity.filled(row.identity), deployment=deployment)
         return change.then(moved.claimed(self.owner))
 
@@ -60,15 +58,6 @@ class ClaimRequest:
         if self.deployment is not None and row.deployment != self.deployment:
             return f"forced by deployment {self.deployment!r}"
         return None
-
-    def _start(self, partition: TopicPartition, starts: Mapping[TopicPartition, int]) -> int:
-        try:
-            return starts[partition]
-        except KeyError:
-            raise PositionMissing(
-                f"group {self.group!r} has no stored position for {partition} and no start was given for it; "
-                "pass start_at with an offset for it"
-            ) from None
 
     def _conflict_message(self, row: Position, identity: Identity, conflict: str) -> str:
         if conflict == "cluster":

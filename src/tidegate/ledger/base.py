@@ -70,26 +70,21 @@ class Ledger(ABC, Generic[Tx]):
         wanted = _in_lock_order(partitions)
         request = ClaimRequest(check_group(group), new_owner(), identities or {}, deployment, restart)
         starts: dict[TopicPartition, int] = {}
-        for _ in range(3):  # a row seen by read() may be gone, or another's, by the time that it is locked
-            found = self.read(group, wanted).positions
-            starts.update(_resolve(start_at, request.wanting_start(wanted, found)))
-            try:
-                return self._claim_with(request, wanted, starts)
-            except PositionMissing as missing:
-                error = missing
-        raise error
-
-    def _claim_with(
-        self, request: ClaimRequest, wanted: list[TopicPartition], starts: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, Claim]:
         taken: dict[TopicPartition, Claim] = {}
+        startless: list[TopicPartition] = []
 
         def decide(rows: Rows) -> list[Change]:
+            startless[:] = [tp for tp in wanted if tp not in starts and request.wants_start(rows.get(tp))]
+            if startless:
+                return []
             changes = [request.decide(tp, rows.get(tp), starts) for tp in wanted]
-            taken.update((change.position.partition, change.position.claim(request.group)) for change in changes)
+            taken.update((change.position.partition, change.position.claim(group)) for change in changes)
             return changes
 
-        self._changed(request.group, wanted, decide, "claim")
+        while not taken:
+            self._changed(group, wanted, decide, "claim")
+            if startless:  # looked up outside of the transaction: Kafka may take its time
+                starts.update(_resolve(request, start_at, startless))
         return taken
 
     def reclaim(self, claims: Claims, *, take: bool = False) -> Reclaimed:
@@ -360,12 +355,17 @@ def _group_of(claims: Claims) -> str:
     return groups.pop()
 
 
-def _resolve(start_at: StartAt, partitions: list[TopicPartition]) -> Mapping[TopicPartition, int]:
-    if not partitions:
-        return {}
+def _resolve(request: ClaimRequest, start_at: StartAt, wanted: list[TopicPartition]) -> Mapping[TopicPartition, int]:
     if isinstance(start_at, int):
-        return dict.fromkeys(partitions, start_at)
-    return start_at(partitions) if callable(start_at) else start_at
+        return dict.fromkeys(wanted, start_at)
+    starts = start_at(wanted) if callable(start_at) else start_at
+    for tp in wanted:
+        if not 0 <= starts.get(tp, -1) < 1 << 63:
+            raise PositionMissing(
+                f"group {request.group!r} has no stored position for {tp} and no start was given for it; "
+                "pass start_at with an offset for it"
+            )
+    return {tp: starts[tp] for tp in wanted}
 
 
 def _what_happened(step: Step, row: Position | None) -> str:

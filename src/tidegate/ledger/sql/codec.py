@@ -26,79 +26,74 @@ __all__ = [
     "step_rows",
 ]
 
+Row = dict[str, Any]
 Time = Callable[[Any], datetime]
 
 
-def key_rows(partitions: Iterable[TopicPartition]) -> str:
-    """Partitions as the JSON parameter of a statement."""
-    return _json([{"topic": tp.topic, "partition_id": tp.partition} for tp in partitions])
+def key_rows(partitions: Iterable[TopicPartition]) -> list[Row]:
+    """Partitions as rows of a statement."""
+    return [{"topic": topic, "partition_id": partition} for topic, partition in partitions]
 
 
-def position_rows(positions: Iterable[Position]) -> str:
-    """Positions as the JSON parameter of a statement."""
-    return _json(
-        [
-            {
-                "topic": row.partition.topic,
-                "partition_id": row.partition.partition,
-                "next_offset": row.next_offset,
-                "epoch": row.epoch,
-                "owner": row.owner,
-                "commit_token": row.token,
-                "seq": row.seq,
-                "cluster_id": row.identity.cluster_id,
-                "topic_id": row.identity.topic_id,
-                "deployment": row.deployment,
-            }
-            for row in positions
-        ]
-    )
+def position_rows(positions: Iterable[Position]) -> list[Row]:
+    """Positions as rows of a statement."""
+    return [
+        {
+            "topic": row.partition.topic,
+            "partition_id": row.partition.partition,
+            "next_offset": row.next_offset,
+            "epoch": row.epoch,
+            "owner": row.owner,
+            "commit_token": row.token,
+            "seq": row.seq,
+            "cluster_id": row.identity.cluster_id,
+            "topic_id": row.identity.topic_id,
+            "deployment": row.deployment,
+        }
+        for row in positions
+    ]
 
 
-def step_rows(work: Work) -> str:
-    """The steps of a piece of work as the JSON parameter of the advance."""
-    return _json(
-        [
-            {
-                "topic": span.partition.topic,
-                "partition_id": span.partition.partition,
-                "start_offset": span.start,
-                "end_offset": span.end,
-                "records": span.records,
-                "epoch": claim.epoch,
-                "owner": claim.owner,
-            }
-            for claim, span in work.steps
-        ]
-    )
+def step_rows(work: Work) -> list[Row]:
+    """The steps of a piece of work as rows of the advance."""
+    return [
+        {
+            "topic": span.partition.topic,
+            "partition_id": span.partition.partition,
+            "start_offset": span.start,
+            "end_offset": span.end,
+            "records": span.records,
+            "epoch": claim.epoch,
+            "owner": claim.owner,
+        }
+        for claim, span in work.steps
+    ]
 
 
-def entry_rows(entries: Iterable[Entry]) -> str:
-    """Journal entries of positions as the JSON parameter of a statement."""
-    return _json(
-        [
-            {
-                "topic": entry.partition.topic,
-                "partition_id": entry.partition.partition,
-                "seq": entry.seq,
-                "kind": entry.kind,
-                "start_offset": entry.start,
-                "end_offset": entry.end,
-                "records": entry.records,
-                "epoch": entry.epoch,
-                "owner": entry.owner,
-                "commit_token": entry.token,
-                "note": note_text(entry.note),
-            }
-            for entry in entries
-            if entry.partition is not None
-        ]
-    )
+def entry_rows(entries: Iterable[Entry]) -> list[Row]:
+    """Journal entries of positions as rows of a statement."""
+    return [
+        {
+            "topic": entry.partition.topic,
+            "partition_id": entry.partition.partition,
+            "seq": entry.seq,
+            "kind": entry.kind.value,
+            "start_offset": entry.start,
+            "end_offset": entry.end,
+            "records": entry.records,
+            "epoch": entry.epoch,
+            "owner": entry.owner,
+            "commit_token": entry.token,
+            "note": note_text(entry.note),
+        }
+        for entry in entries
+        if entry.partition is not None
+    ]
 
 
-def as_position(row: Sequence[Any], time: Time) -> Position:
-    """A row of the positions table."""
-    topic, partition, next_offset, epoch, owner, token, seq, cluster_id, topic_id, deployment, updated_at = row
+def as_position(row: Sequence[Any], time: Time | None = None) -> Position:
+    """A row of the positions table, with or without its time."""
+    topic, partition, next_offset, epoch, owner, token, seq, cluster_id, topic_id, deployment = row[:10]
     return Position(
         TopicPartition(topic, partition),
         next_offset,
@@ -108,7 +103,7 @@ def as_position(row: Sequence[Any], time: Time) -> Position:
         seq,
         Identity(cluster_id, topic_id),
         deployment,
-        time(updated_at),
+        time(row[10]) if time else None,
     )
 
 
@@ -155,7 +150,3 @@ def _storable(words: str) -> str:
 
 def _bytes(value: Any) -> bytes | None:
     return None if value is None else bytes(value)
-
-
-def _json(rows: list[dict[str, Any]]) -> str:
-    return json.dumps(rows, ensure_ascii=False, separators=(",", ":"))

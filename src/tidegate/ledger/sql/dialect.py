@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -15,7 +16,7 @@ from tidegate.core.errors import LedgerError
 from tidegate.ledger.limits import Limits
 from tidegate.ledger.trouble import ConnectionLost, Trouble
 
-__all__ = ["NOTE_LENGTH", "Dialect", "driver_error"]
+__all__ = ["NOTE_LENGTH", "Dialect", "as_json", "driver_error"]
 
 NOTE_LENGTH = 2000
 
@@ -49,11 +50,23 @@ class Dialect(ABC):
 
     @abstractmethod
     def rows(self, columns: Mapping[str, str]) -> str:
-        """The JSON parameter ``:rows`` as a table ``v`` with these columns and types (text, note, int, bigint)."""
+        """The rows of a statement as a table ``v`` with these columns and types (text, note, int, bigint)."""
 
-    def join(self, columns: Mapping[str, str], table: str, on: str) -> str:
-        """The rows of ``table`` (as ``p``) that belong to those of the parameter, in its order if that matters."""
-        return f"{self.rows(columns)} JOIN {table} AS p ON {on}"
+    def keys(self, columns: Mapping[str, str]) -> str:
+        """Like :meth:`rows`, in a query."""
+        return self.rows(columns)
+
+    def parameters(self, common: Mapping[str, Any], rows: list[dict[str, Any]]) -> Any:
+        """What a statement with :meth:`rows` is run with: one parameter, ``:rows``, in the order of the columns."""
+        return {**common, "rows": as_json(rows)}
+
+    def key_parameters(self, common: Mapping[str, Any], rows: list[dict[str, Any]]) -> Any:
+        """What a query with :meth:`keys` is run with."""
+        return self.parameters(common, rows)
+
+    def join(self, rows: str, table: str, on: str) -> str:
+        """The rows of ``table`` (as ``p``) that belong to ``rows``, in their order if that matters."""
+        return f"{rows} JOIN {table} AS p ON {on}"
 
     def update(self, table: str, columns: Mapping[str, str], assignments: Mapping[str, str], on: str) -> str:
         """An UPDATE of ``table`` (as ``p``) from the rows of the parameter."""
@@ -66,7 +79,7 @@ class Dialect(ABC):
         return [
             self.update(positions, columns, moved, f"{same_key} AND {COMPARE}"),
             f"INSERT INTO {journal} ({JOURNAL}) SELECT :group, {JOURNALLED.format(now=self.now)} "
-            f"FROM {self.join(columns, positions, f'{same_key} AND p.commit_token = :token')}",
+            f"FROM {self.join(self.rows(columns), positions, f'{same_key} AND p.commit_token = :token')}",
         ]
 
     def holders(self, positions: str, columns: Mapping[str, str], same_key: str) -> str | None:
@@ -143,6 +156,11 @@ JOURNALLED = (
     "p.topic, p.partition_id, p.seq, :move, v.start_offset, v.end_offset, v.records, v.epoch, v.owner, :token, "
     ":note, {now}"
 )
+
+
+def as_json(rows: list[Any]) -> str:
+    """Rows as one parameter."""
+    return json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
 
 
 def driver_error(error: BaseException) -> BaseException:

@@ -150,7 +150,7 @@ class SqlLedger(Ledger[SqlTransaction]):
         if partitions is None:
             rows = self._query(statements.read_group, {"group": group})
         else:
-            rows = self._query(statements.read, {"group": group, "rows": key_rows(partitions)})
+            rows = self._query(statements.read, self._keys(group, partitions))
         found = (self._position(row[3:]) for row in rows if row[3] is not None)
         return GroupState(group, any(row[2] for row in rows), {row.partition: row for row in found})
 
@@ -204,19 +204,19 @@ class SqlLedger(Ledger[SqlTransaction]):
             self._change_once(group, partitions, decide)
 
     def _change_once(self, group: str, partitions: list[TopicPartition], decide: Decide) -> None:
-        statements = self._store().statements
+        dialect, _, statements = self._store()
         with self._session() as conn, self._own_errors():
             changes = decide(self._lock(conn, group, partitions))
             new = [change.position for change in changes if change.is_new]
             old = [change.position for change in changes if not change.is_new]
             if new:
                 conn.execute(statements.insert_group, {"group": group})
-                conn.execute(statements.insert_positions, {"group": group, "rows": position_rows(new)})
+                conn.execute(statements.insert_positions, dialect.parameters({"group": group}, position_rows(new)))
             if old:
-                conn.execute(statements.update_positions, {"group": group, "rows": position_rows(old)})
+                conn.execute(statements.update_positions, dialect.parameters({"group": group}, position_rows(old)))
             entries = [entry for change in changes for entry in change.entries]
             if entries:
-                conn.execute(statements.insert_journal, {"group": group, "rows": entry_rows(entries)})
+                conn.execute(statements.insert_journal, dialect.parameters({"group": group}, entry_rows(entries)))
 
     def _evicted(self, group: str, partitions: list[TopicPartition]) -> bool:
         """End the sessions that hold rows longer than anybody may, where the store does not do so itself."""
@@ -224,7 +224,7 @@ class SqlLedger(Ledger[SqlTransaction]):
         if holders is None:
             return False
         with self._connection() as conn, self._own_errors():
-            return bool(conn.execute(holders, {"group": group, "rows": key_rows(partitions)}).all())
+            return bool(conn.execute(holders, self._keys(group, partitions)).all())
 
     @contextmanager
     def _open(self, work: Work) -> Iterator[SqlTransaction]:
@@ -248,13 +248,8 @@ class SqlLedger(Ledger[SqlTransaction]):
         store = self._store()
         if len(work.steps) > 1 and store.dialect.locks_first:
             self._lock(conn, work.group, work.partitions)
-        parameters = {
-            "group": work.group,
-            "rows": step_rows(work),
-            "token": work.token,
-            "move": work.move,
-            "note": note_text(work.note),
-        }
+        common = {"token": work.token, "move": work.move.value, "note": note_text(work.note)}
+        parameters = store.dialect.parameters(common | _first_row(work), step_rows(work))
         for statement in store.statements.advance:
             if conn.execute(statement, parameters).rowcount != len(work.steps):
                 raise _NoMatch
@@ -265,9 +260,8 @@ class SqlLedger(Ledger[SqlTransaction]):
 
     def _lock(self, conn: Connection, group: str, partitions: Iterable[TopicPartition]) -> Rows:
         store = self._store()
-        rows = conn.execute(store.statements.lock, {"group": group, "rows": key_rows(partitions)})
-        positions = (as_position(row, store.dialect.time) for row in rows)
-        return {position.partition: position for position in positions}
+        rows = conn.execute(store.statements.lock, self._keys(group, partitions))
+        return {position.partition: position for position in map(as_position, rows)}
 
     def _set_paused(self, group: str, kind: Kind, note: str | None) -> bool:
         statements = self._store().statements
@@ -326,8 +320,7 @@ class SqlLedger(Ledger[SqlTransaction]):
         store = self._store()
         if work is None or not store.dialect.has_sentinel:
             return True
-        parameters = {"group": work.group, "rows": key_rows(work.partitions)}
-        return conn.execute(store.statements.take_back_sentinel, parameters).rowcount == len(work.steps)
+        return conn.execute(store.statements.take_back_sentinel, _first_row(work)).rowcount == 1
 
     def _give_up(self, conn: Connection) -> None:
         """Roll back; a connection on which that fails is closed, which rolls back as well."""
@@ -396,6 +389,10 @@ class SqlLedger(Ledger[SqlTransaction]):
                 raise trouble from error
             raise
 
+    def _keys(self, group: str, partitions: Iterable[TopicPartition]) -> dict[str, Any]:
+        parameters: dict[str, Any] = self._store().dialect.key_parameters({"group": group}, key_rows(partitions))
+        return parameters
+
     def _position(self, row: Sequence[Any]) -> Position:
         return as_position(row, self._store().dialect.time)
 
@@ -417,6 +414,12 @@ _ADVICE = {
     LedgerDenied: "; the ledger's login needs SELECT, INSERT, UPDATE and DELETE on its tables, and CREATE for create()",
     SchemaError: "; run ledger.create() with a login that may create tables",
 }
+
+
+def _first_row(work: Work) -> dict[str, Any]:
+    """The key of the row that carries the sentinel: one is enough, for the rows commit together."""
+    first = work.partitions[0]
+    return {"group": work.group, "first_topic": first.topic, "first_partition": first.partition}
 
 
 def _line(error: BaseException) -> str:

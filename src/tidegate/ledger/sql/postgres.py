@@ -24,9 +24,10 @@ _DENIED = {"25006", "42501"}
 _NO_TABLE = "42P01"
 
 _LIMITS = text(
-    "SELECT set_config('lock_timeout', :lock_wait, true), "
-    "set_config('idle_in_transaction_session_timeout', :hold, true)"
+    "SELECT set_config('lock_timeout', :lock_wait, :local), "
+    "set_config('idle_in_transaction_session_timeout', :hold, :local)"
 )
+_LIMITED = "tidegate_limited"
 _CREATE_LOCK = text("SELECT pg_advisory_xact_lock(:key)")
 
 
@@ -52,7 +53,9 @@ class Postgres(Dialect):
         """See :meth:`Dialect.advance`: one statement here."""
         moved = (
             f"UPDATE {positions} AS p SET next_offset = v.end_offset, commit_token = :token, seq = p.seq + 1, "
-            f"updated_at = {self.now}, sentinel = 1 FROM {self.rows(columns)} WHERE {same_key} AND {COMPARE} "
+            f"updated_at = {self.now}, "
+            "sentinel = CASE WHEN p.topic = :first_topic AND p.partition_id = :first_partition THEN 1 END "
+            f"FROM {self.rows(columns)} WHERE {same_key} AND {COMPARE} "
             f"RETURNING {JOURNALLED.format(now=self.now)}"
         )
         journalled = JOURNAL.split(", ", 1)[1]
@@ -69,7 +72,7 @@ class Postgres(Dialect):
         """
         return (
             "SELECT pg_terminate_backend(l.pid) FROM pg_locks AS l WHERE l.locktype = 'transactionid' AND l.granted "
-            f"AND l.transactionid IN (SELECT p.xmax FROM {self.join(columns, positions, same_key)})"
+            f"AND l.transactionid IN (SELECT p.xmax FROM {self.join(self.keys(columns), positions, same_key)})"
         )
 
     def begin(self, conn: Connection) -> None:
@@ -80,7 +83,12 @@ class Postgres(Dialect):
                 "engine.execution_options(isolation_level='READ COMMITTED')"
             )
         conn.begin()
-        conn.execute(_LIMITS, {"lock_wait": _ms(self.limits.lock_wait), "hold": _ms(self.limits.hold)})
+        if _LIMITED not in conn.info:  # of the session, or of the transaction on a user's engine
+            limits = {"lock_wait": _ms(self.limits.lock_wait), "hold": _ms(self.limits.hold)}
+            conn.execute(_LIMITS, {**limits, "local": not self.owned})
+            if self.owned:
+                conn.connection.commit()  # or a rollback would take them back
+                conn.info[_LIMITED] = True
 
     def commit(self, conn: Connection) -> None:
         """See :meth:`Dialect.commit`."""

@@ -59,7 +59,7 @@ def tables(prefix: str, *, collation: str | None, sentinel: bool) -> Tables:
         return String(length, collation=collation)
 
     def table(name: str, *items: Any) -> Table:
-        return Table(prefix + name, meta, *items, **_MYSQL)
+        return Table(prefix + name, meta, *items, **_MYSQL, sqlite_with_rowid=name == "dead_letters")
 
     time = DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
     blob = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")

@@ -23,11 +23,10 @@ _STATE = {
 }
 _STEP = {"start_offset": "bigint", "end_offset": "bigint", "records": "bigint", "epoch": "bigint", "owner": "text"}
 _ENTRY = {"seq": "bigint", "kind": "text", **_STEP, "commit_token": "text", "note": "note"}
-_LETTER = ["topic", "partition_id", "record_offset", "record_key", "record_value", "record_timestamp"] + [
-    "headers",
-    "error",
-    "attempts",
-]
+_LETTER = (
+    *("topic", "partition_id", "record_offset", "record_key", "record_value", "record_timestamp"),
+    *("headers", "error", "attempts"),
+)
 _SAME_KEY = "p.consumer_group = :group AND p.topic = v.topic AND p.partition_id = v.partition_id"
 
 
@@ -39,18 +38,20 @@ class Statements:
         positions, journal, groups = quote(tables.positions), quote(tables.journal), quote(tables.groups)
         letters, schema = quote(tables.dead_letters), quote(tables.schema)
         now = dialect.now
-        row = ", ".join(f"p.{column}" for column in [*_KEY, *_STATE, "updated_at"])
+        keys = dialect.keys(_KEY)
+        locked = ", ".join(f"p.{column}" for column in [*_KEY, *_STATE])
+        row = f"{locked}, p.updated_at"
         entry = ", ".join(_ENTRY)
 
         self.version = _statement(f"SELECT max(version) FROM {schema}")
         self.set_version = _statement(f"INSERT INTO {schema} (version) VALUES (:version)")
 
         self.lock = _statement(
-            f"SELECT {row} FROM {dialect.join(_KEY, positions, _SAME_KEY)} "
+            f"SELECT {locked} FROM {dialect.join(keys, positions, _SAME_KEY)} "
             f"ORDER BY p.topic, p.partition_id{dialect.locking}"
         )
         self.read = _statement(
-            f"SELECT v.topic, v.partition_id, g.paused, {row} FROM {dialect.rows(_KEY)} "
+            f"SELECT v.topic, v.partition_id, g.paused, {row} FROM {keys} "
             f"LEFT JOIN {positions} AS p ON {_SAME_KEY} LEFT JOIN {groups} AS g ON g.consumer_group = :group"
         )
         self.read_group = _statement(
@@ -86,7 +87,8 @@ class Statements:
             _statement(statement) for statement in dialect.advance(positions, journal, _KEY | _STEP, _SAME_KEY)
         ]
         self.take_back_sentinel = _statement(
-            dialect.update(positions, _KEY, {"sentinel": "NULL"}, f"{_SAME_KEY} AND p.sentinel = 1")
+            f"UPDATE {positions} SET sentinel = NULL WHERE consumer_group = :group AND topic = :first_topic "
+            "AND partition_id = :first_partition AND sentinel = 1"
         )
         self.insert_letter = _statement(
             f"INSERT INTO {letters} (consumer_group, {', '.join(_LETTER)}, at) "
@@ -127,5 +129,5 @@ class Statements:
 
 def _statement(sql: str) -> TextClause:
     """A statement whose text parameters say that they are text: PostgreSQL cannot tell in a SELECT list."""
-    named = (name for name in ("group", "rows", "token", "move", "kind", "note") if f":{name}" in sql)
+    named = (name for name in ("group", "rows", "token", "move", "kind", "note", "first_topic") if f":{name}" in sql)
     return text(sql).bindparams(*(bindparam(name, type_=String) for name in named))
