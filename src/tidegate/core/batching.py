@@ -77,7 +77,7 @@ class Batching:
             self._buffers.pop(tp, None)
 
     def add(self, records: Iterable[Record], now: float) -> None:
-        """Take records in, in the order of their offsets; those seen before, or of a partition not started, are left out."""
+        """Take records in, in offset order; those seen before, or of partitions not started, are left out."""
         topic, number, buffer = "", -1, None
         for record in records:
             if record.partition != number or record.topic != topic:

@@ -29,6 +29,10 @@ class ClaimRequest:
     deployment: str | None = None
     restart: bool = False
 
+    def is_doubtful(self, row: Position | None) -> bool:
+        """Whether a claim may do more to a position than take it as it is."""
+        return row is None or self._conflict(row) is not None or self._forces(row)
+
     def wants_start(self, row: Position | None) -> bool:
         """Whether a partition's start has to be known before it can be claimed."""
         return row is None or self._why_start(row) is not None
@@ -49,17 +53,21 @@ class ClaimRequest:
         return change.then(moved.claimed(self.owner))
 
     def _why_start(self, row: Position) -> str | None:
-        identity = self.identities.get(row.partition.topic, Identity())
-        conflict = row.identity.conflict(identity)
+        conflict = self._conflict(row)
         if conflict and not self.restart:
-            raise IdentityChanged(self._conflict_message(row, identity, conflict))
+            raise IdentityChanged(self._conflict_message(row, conflict))
         if conflict:
             return f"the {conflict} is another one now"
-        if self.deployment is not None and row.deployment != self.deployment:
-            return f"forced by deployment {self.deployment!r}"
-        return None
+        return f"forced by deployment {self.deployment!r}" if self._forces(row) else None
 
-    def _conflict_message(self, row: Position, identity: Identity, conflict: str) -> str:
+    def _conflict(self, row: Position) -> str | None:
+        return row.identity.conflict(self.identities.get(row.partition.topic, Identity()))
+
+    def _forces(self, row: Position) -> bool:
+        return self.deployment is not None and row.deployment != self.deployment
+
+    def _conflict_message(self, row: Position, conflict: str) -> str:
+        identity = self.identities[row.partition.topic]
         if conflict == "cluster":
             what = f"belongs to cluster {row.identity.cluster_id}, but this is cluster {identity.cluster_id}"
         else:

@@ -72,8 +72,9 @@ class Position(NamedTuple):
     def advanced(self, step: Step, work: Work) -> Change:
         """The setting of the compare-and-set."""
         new = self._replace(next_offset=step.span.end, token=work.token, seq=self.seq + 1)
+        # The journal is told who did it, not who should have: that makes it a witness of the comparison.
         entry = new._entry(Kind(work.move), self.next_offset, records=step.span.records, note=work.note)
-        return Change(new, (entry,))
+        return Change(new, (entry._replace(epoch=step.claim.epoch, owner=step.claim.owner),))
 
     def claim(self, group: str) -> Claim:
         """The claim that the row's present owner holds."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tidegate.ledger.base import Ledger, Reclaimed, StartAt
+from tidegate.ledger.base import Ledger, Reclaimed
+from tidegate.ledger.claiming import Identities, StartAt
 from tidegate.ledger.limits import Limits
 from tidegate.ledger.memory import MemoryLedger, MemoryTransaction
 from tidegate.ledger.open import open_ledger
@@ -11,6 +12,7 @@ from tidegate.ledger.sql.transaction import SqlTransaction
 from tidegate.ledger.transaction import Outcome, Result, Transaction
 
 __all__ = [
+    "Identities",
     "Ledger",
     "Limits",
     "MemoryLedger",

@@ -17,15 +17,13 @@ from tidegate.core.names import check_group, check_topic
 from tidegate.core.positions import Change, GroupState, Identity, Position
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Claim, Move, Span, Step, Work
+from tidegate.ledger.claiming import Claiming, Identities, StartAt
 from tidegate.ledger.limits import Limits, Patience
 from tidegate.ledger.owner import new_owner
 from tidegate.ledger.transaction import Outcome, Result, Transaction
 from tidegate.ledger.trouble import NotMoved, OutcomeUnknown, Trouble
 
-__all__ = ["Ledger", "Reclaimed", "StartAt"]
-
-StartAt: TypeAlias = int | Mapping[TopicPartition, int] | Callable[[list[TopicPartition]], Mapping[TopicPartition, int]]
-"""Where positions begin that are not stored yet: one offset, an offset for each, or a function that looks them up."""
+__all__ = ["Claims", "Decide", "Ledger", "Reclaimed", "Rows"]
 
 Claims: TypeAlias = Mapping[TopicPartition, Claim]
 Rows: TypeAlias = Mapping[TopicPartition, Position]
@@ -58,7 +56,7 @@ class Ledger(ABC, Generic[Tx]):
         partitions: Iterable[TopicPartition],
         start_at: StartAt = 0,
         *,
-        identities: Mapping[str, Identity] | None = None,
+        identities: Identities | None = None,
         deployment: str | None = None,
         restart: bool = False,
     ) -> dict[TopicPartition, Claim]:
@@ -68,24 +66,13 @@ class Ledger(ABC, Generic[Tx]):
         :class:`~tidegate.core.claiming.ClaimRequest` for ``deployment`` and ``restart``.
         """
         wanted = _in_lock_order(partitions)
-        request = ClaimRequest(check_group(group), new_owner(), identities or {}, deployment, restart)
-        starts: dict[TopicPartition, int] = {}
-        taken: dict[TopicPartition, Claim] = {}
-        startless: list[TopicPartition] = []
-
-        def decide(rows: Rows) -> list[Change]:
-            startless[:] = [tp for tp in wanted if tp not in starts and request.wants_start(rows.get(tp))]
-            if startless:
-                return []
-            changes = [request.decide(tp, rows.get(tp), starts) for tp in wanted]
-            taken.update((change.position.partition, change.position.claim(group)) for change in changes)
-            return changes
-
-        while not taken:
-            self._changed(group, wanted, decide, "claim")
-            if startless:  # looked up outside of the transaction: Kafka may take its time
-                starts.update(_resolve(request, start_at, startless))
-        return taken
+        request = ClaimRequest(check_group(group), new_owner(), deployment=deployment, restart=restart)
+        claiming = Claiming(request, wanted, start_at, identities or {})
+        while True:
+            self._changed(group, wanted, claiming.decide, "claim")
+            if claiming.claims:
+                return claiming.claims
+            claiming.look_up()
 
     def reclaim(self, claims: Claims, *, take: bool = False) -> Reclaimed:
         """Find out where fenced claims stand and claim again what may be claimed, in one transaction.
@@ -177,24 +164,25 @@ class Ledger(ABC, Generic[Tx]):
         except NotMoved as rows:
             self._done_or_fenced(work, rows)
             raise AlreadyDone(f"{work}: was committed before; go on behind it") from None
-        except OutcomeUnknown:
-            if not self._landed(work):
+        except OutcomeUnknown as unknown:
+            if not self._landed(work, unknown):
                 raise NotCommitted(
                     f"{work}: the connection broke and nothing was committed; run the block again"
                 ) from None
         except Trouble as trouble:
             raise NotCommitted(f"{work}: {trouble}; nothing was committed, run the block again") from trouble
 
-    def _landed(self, work: Work) -> bool:
+    def _landed(self, work: Work, unknown: OutcomeUnknown) -> bool:
         """Whether a COMMIT that was not answered was carried out."""
         patience = Patience(self.limits, str(work))
+        patience.again(unknown)
         while True:
             try:
                 rows = self._locked(work)
             except Trouble as trouble:
                 patience.again(trouble)
             else:
-                if all(rows[step.span.partition].matches(step) for step in work.steps):
+                if rows.keys() >= set(work.partitions) and all(rows[s.span.partition].matches(s) for s in work.steps):
                     return False
                 self._done_or_fenced(work, NotMoved(rows))
                 return True
@@ -202,13 +190,13 @@ class Ledger(ABC, Generic[Tx]):
     def _done_or_fenced(self, work: Work, not_moved: NotMoved) -> None:
         """The token is looked at only here, after the compare-and-set matched no row: mine means done."""
         rows = not_moved.rows
+        if all((row := rows.get(tp)) is not None and row.token == work.token for tp in work.partitions):
+            return
         wrong = {
             step.span.partition: rows.get(step.span.partition)
             for step in work.steps
-            if (row := rows.get(step.span.partition)) is None or row.token != work.token
+            if (row := rows.get(step.span.partition)) is None or not row.matches(step)
         }
-        if not wrong:
-            return
         step = next(step for step in work.steps if step.span.partition in wrong)
         raise Fenced(
             f"group {work.group!r}: {step.span} was to be advanced in epoch {step.claim.epoch} by {step.claim.owner}, "
@@ -353,19 +341,6 @@ def _group_of(claims: Claims) -> str:
     if len(groups) > 1:
         raise ConfigurationError(f"the claims belong to several groups: {', '.join(sorted(groups))}; pass one group's")
     return groups.pop()
-
-
-def _resolve(request: ClaimRequest, start_at: StartAt, wanted: list[TopicPartition]) -> Mapping[TopicPartition, int]:
-    if isinstance(start_at, int):
-        return dict.fromkeys(wanted, start_at)
-    starts = start_at(wanted) if callable(start_at) else start_at
-    for tp in wanted:
-        if not 0 <= starts.get(tp, -1) < 1 << 63:
-            raise PositionMissing(
-                f"group {request.group!r} has no stored position for {tp} and no start was given for it; "
-                "pass start_at with an offset for it"
-            )
-    return {tp: starts[tp] for tp in wanted}
 
 
 def _what_happened(step: Step, row: Position | None) -> str:

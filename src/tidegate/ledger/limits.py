@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.ledger.trouble import LockWaitOver, Trouble
+from tidegate.ledger.trouble import LockWaitOver, OutcomeUnknown, Trouble
 
 __all__ = ["Limits", "Patience"]
 
@@ -42,6 +42,7 @@ class Patience:
         self._what = what
         self._deadline: float | None = None
         self._tries = 0
+        self._unknown: OutcomeUnknown | None = None
 
     def again(self, trouble: Trouble) -> None:
         """Wait a little and return if the operation may be tried again; otherwise raise what the trouble amounts to."""
@@ -49,7 +50,10 @@ class Patience:
         if self._deadline is None:  # counted from the first trouble: a handler may take as long as it likes
             self._deadline = now + self._limits.lock_wait
         self._tries += 1
+        if isinstance(trouble, OutcomeUnknown):
+            self._unknown = trouble
         over = now >= self._deadline or self._tries >= self._limits.attempts
         if over or isinstance(trouble, LockWaitOver):
-            raise trouble.amounts_to(self._what) from trouble
+            # Once an outcome was unknown, nobody can say any more that nothing was written.
+            raise (self._unknown or trouble).amounts_to(self._what) from trouble
         time.sleep(random.uniform(0.2, 1.0) * min(0.002 * 2**self._tries, 0.25))  # noqa: S311

@@ -1,0 +1,30 @@
+"""Real servers as child processes, for the demo and the tests.
+
+Each lives on a free loopback port with a directory of its own, and dies with the process that started it.
+"""
+
+from __future__ import annotations
+
+from tidegate.sandbox.cluster import KafkaCluster
+from tidegate.sandbox.database import Database
+from tidegate.sandbox.errors import SandboxError
+from tidegate.sandbox.kafka import Kafka
+from tidegate.sandbox.mariadb import MariaDB
+from tidegate.sandbox.postgres import Postgres
+from tidegate.sandbox.proxy import Proxy
+from tidegate.sandbox.redis import Redis
+from tidegate.sandbox.server import Server
+from tidegate.sandbox.trap import Trap
+
+__all__ = [
+    "Database",
+    "Kafka",
+    "KafkaCluster",
+    "MariaDB",
+    "Postgres",
+    "Proxy",
+    "Redis",
+    "SandboxError",
+    "Server",
+    "Trap",
+]

@@ -1,0 +1,119 @@
+"""Several Kafka brokers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from types import TracebackType
+from typing import Self
+
+from tidegate.sandbox.errors import PortTakenError, SandboxError
+from tidegate.sandbox.handshake import brokers_known_to
+from tidegate.sandbox.kafka import FAST_START, Kafka, new_cluster_id
+from tidegate.sandbox.ports import free_port
+from tidegate.sandbox.server import Setting
+
+_ATTEMPTS = 3
+
+
+class KafkaCluster:
+    """A quorum of Kafka nodes, each broker and controller, to be killed, paused and restarted one by one.
+
+    A majority has to live for the cluster to take requests.
+    """
+
+    def __init__(
+        self, brokers: int = 3, *, settings: Mapping[str, Setting] | None = None, jvm: Sequence[str] = FAST_START
+    ) -> None:
+        if brokers < 1:
+            raise SandboxError(f"A cluster needs at least one broker, not {brokers}.")
+        self._size = brokers
+        # Three brokers on a small machine stall each other: longer than for one, or the healthy are taken for dead.
+        self._settings: dict[str, Setting] = {"broker.session.timeout.ms": 6000, **(settings or {})}
+        self._jvm = tuple(jvm)
+        self._cluster_id = new_cluster_id()
+        self._nodes: tuple[Kafka, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[Kafka, ...]:
+        """The brokers, numbered from 1; empty before the start."""
+        return self._nodes
+
+    @property
+    def cluster_id(self) -> str:
+        """The id that the cluster was formatted with."""
+        return self._cluster_id
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients are given as ``bootstrap.servers``."""
+        return ",".join(node.bootstrap for node in self._nodes)
+
+    def start(self, timeout: float | None = None) -> Self:
+        """Start all nodes, and return when each of them knows all of them."""
+        if self._nodes:
+            return self
+        for attempt in range(1, _ATTEMPTS + 1):
+            self._nodes = self._make_nodes()
+            try:
+                self._start_nodes(Kafka.start_timeout if timeout is None else timeout)
+                return self
+            except PortTakenError:
+                self.stop()
+                if attempt == _ATTEMPTS:
+                    raise
+            except BaseException:
+                self.stop()
+                raise
+        raise AssertionError("unreachable")
+
+    def stop(self) -> None:
+        """End all nodes and remove their directories.
+
+        They are killed: a node that shuts down gracefully waits for the majority that is shutting down as well.
+        """
+        for node in self._nodes:
+            node.kill()
+        for node in self._nodes:
+            node.stop()
+        self._nodes = ()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _make_nodes(self) -> tuple[Kafka, ...]:
+        voters = {node: free_port() for node in range(1, self._size + 1)}
+        return tuple(
+            Kafka(
+                node_id=node,
+                port=free_port(),
+                cluster_id=self._cluster_id,
+                voters=voters,
+                settings=self._settings,
+                jvm=self._jvm,
+            )
+            for node in voters
+        )
+
+    def _start_nodes(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        with ThreadPoolExecutor(self._size) as pool:
+            starts = [pool.submit(node.start, timeout) for node in self._nodes]
+            done, rest = wait(starts, return_when=FIRST_EXCEPTION)
+            if rest:
+                for node in self._nodes:
+                    node.kill()
+            for start in (*done, *rest):
+                start.result()
+        everyone = frozenset(node.node_id for node in self._nodes)
+        for node in self._nodes:
+            while brokers_known_to(node.host, node.port).ids != everyone:
+                if time.monotonic() > deadline:
+                    raise SandboxError(f"Broker {node.node_id} does not know all others.\n{node.log_tail()}")
+                time.sleep(0.05)

@@ -1,0 +1,33 @@
+"""Real servers for all tests: each is started when a test first asks for it, and lives until the end of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tidegate.sandbox import Kafka, MariaDB, Postgres, Redis
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Kafka]:
+    with Kafka() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaDB]:
+    with MariaDB() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    with Postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[Redis]:
+    with Redis() as server:
+        yield server

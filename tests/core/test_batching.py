@@ -1,0 +1,162 @@
+"""Records into batches."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.core.batching import Batch, BatchBounds, Batching
+from tidegate.core.errors import ConfigurationError
+from tidegate.core.records import Record, TopicPartition
+from tidegate.core.spans import Span
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+def record(offset: int, tp: TopicPartition = A, size: int = 10) -> Record:
+    return Record(*tp, offset, None, b"x" * size)
+
+
+def started(count: int = 3, size: int = 1000, age: float = 5.0, position: int = 0) -> Batching:
+    batching = Batching(BatchBounds(count, size, age))
+    batching.start(A, position, generation=7)
+    return batching
+
+
+def test_a_batch_is_ready_when_it_has_enough_records() -> None:
+    batching = started(count=3)
+    batching.add([record(0), record(1)], now=0)
+    assert batching.ready(now=0) == []
+    batching.add([record(2)], now=0)
+    assert batching.ready(now=0) == [Batch(7, Span(A, 0, 3, 3), (record(0), record(1), record(2)))]
+    assert batching.ready(now=99) == []
+
+
+def test_a_batch_is_ready_when_it_has_enough_bytes() -> None:
+    batching = started(count=100, size=25)
+    batching.add([record(0), record(1)], now=0)
+    assert batching.ready(now=0) == []
+    batching.add([record(2)], now=0)
+    (first,) = batching.ready(now=0)
+    assert first.span == Span(A, 0, 2, 2), "a third record would be too much"
+
+
+def test_a_batch_is_ready_when_its_first_record_is_old_enough() -> None:
+    batching = started(age=5.0)
+    batching.add([record(0)], now=1.0)
+    batching.add([record(1)], now=4.0)
+    assert batching.ready(now=5.9) == []
+    assert [batch.span for batch in batching.ready(now=6.0)] == [Span(A, 0, 2, 2)]
+    batching.add([record(2)], now=7.0)
+    assert batching.ready(now=11.9) == []
+
+
+def test_a_record_too_large_for_a_batch_goes_alone() -> None:
+    batching = started(count=100, size=25)
+    batching.add([record(0, size=900), record(1)], now=0)
+    assert [batch.span for batch in batching.ready(now=0)] == [Span(A, 0, 1, 1)]
+    assert batching.bytes == 10
+
+
+def test_a_span_starts_at_the_position_and_not_at_its_first_record() -> None:
+    batching = started(position=5)
+    batching.add([record(8), record(9), record(12)], now=0)
+    assert [batch.span for batch in batching.ready(now=0)] == [Span(A, 5, 13, 3)]
+
+
+def test_a_span_ends_where_the_source_continues() -> None:
+    batching = started()
+    batching.add([record(0)], now=0)
+    batching.reached(A, 9, now=0)
+    assert [batch.span for batch in batching.ready(now=5)] == [Span(A, 0, 9, 1)]
+
+
+def test_a_span_without_records_is_a_batch_all_the_same() -> None:
+    batching = started(position=4)
+    batching.reached(A, 9, now=1.0)
+    assert batching.ready(now=5.9) == []
+    assert batching.ready(now=6.0) == [Batch(7, Span(A, 4, 9, 0), ())]
+
+
+def test_a_source_that_has_not_moved_makes_no_batch() -> None:
+    batching = started(position=4)
+    batching.reached(A, 4, now=0)
+    batching.reached(A, 3, now=0)
+    batching.reached(B, 9, now=0)
+    assert batching.ready(now=99) == []
+
+
+def test_records_seen_before_and_of_partitions_not_started_are_left_out() -> None:
+    batching = started(position=5)
+    batching.add([record(4), record(5), record(5), record(6, tp=B), record(6)], now=0)
+    assert [batch.records for batch in batching.ready(now=9)] == [(record(5), record(6))]
+
+
+def test_dropping_forgets_only_these_partitions() -> None:
+    batching = started()
+    batching.start(B, 0, generation=8)
+    batching.add([record(0), record(0, tp=B)], now=0)
+    batching.drop([A])
+    batching.add([record(1)], now=0)
+    assert batching.ready(now=9) == [Batch(8, Span(B, 0, 1, 1), (record(0, tp=B),))]
+    assert batching.bytes == 0
+
+
+def test_starting_again_forgets_what_was_read_before() -> None:
+    batching = started()
+    batching.add([record(0)], now=0)
+    batching.start(A, 40, generation=9)
+    assert batching.ready(now=99) == []
+    batching.add([record(40)], now=0)
+    assert batching.ready(now=99) == [Batch(9, Span(A, 40, 41, 1), (record(40),))]
+
+
+def test_the_rest_is_everything_in_batches_within_the_bounds() -> None:
+    batching = started(count=2)
+    batching.add([record(offset) for offset in range(5)], now=0)
+    batching.reached(A, 9, now=0)
+    spans = [batch.span for batch in batching.rest([A, B])]
+    assert spans == [Span(A, 0, 2, 2), Span(A, 2, 4, 2), Span(A, 4, 9, 1)]
+
+
+@pytest.mark.parametrize("bounds", [{"count": 0}, {"bytes": 0}, {"age": -1.0}])
+def test_bounds_that_no_batch_can_keep_are_refused(bounds: dict[str, float]) -> None:
+    with pytest.raises(ConfigurationError, match="batch"):
+        BatchBounds(**bounds)  # type: ignore[arg-type]
+
+
+@given(
+    gaps=st.lists(st.integers(0, 4), max_size=40),
+    trailing=st.integers(0, 5),
+    position=st.integers(0, 10),
+    count=st.integers(1, 6),
+    size=st.integers(1, 60),
+    cuts=st.sets(st.integers(0, 40)),
+)
+def test_batches_are_what_was_read_without_a_gap_or_a_repetition(
+    gaps: list[int], trailing: int, position: int, count: int, size: int, cuts: set[int]
+) -> None:
+    batching = started(count, size, age=1.0, position=position)
+    records, offset = [], position
+    for gap in gaps:
+        offset += gap
+        records.append(record(offset))
+        offset += 1
+    batches: list[Batch] = []
+    for i, item in enumerate(records):
+        batching.add([item], now=i)
+        if i in cuts:
+            batches += batching.ready(now=i)
+    batching.reached(A, offset + trailing, now=99)
+    batches += batching.rest([A])
+    assert [item for batch in batches for item in batch.records] == records
+    at = position
+    for batch in batches:
+        assert batch.span.start == at < batch.span.end
+        assert batch.span.records == len(batch.records) <= count
+        assert len(batch.records) == 1 or sum(item.size for item in batch.records) <= size
+        assert all(batch.span.start <= item.offset < batch.span.end for item in batch.records)
+        at = batch.span.end
+    assert at == offset + trailing
+    assert batching.bytes == 0

@@ -1,0 +1,117 @@
+"""The group coordinator: who is assigned what, told by notices that may arrive late or never."""
+
+from __future__ import annotations
+
+from enum import Enum
+from random import Random
+from typing import TYPE_CHECKING
+
+from tidegate.core.records import TopicPartition
+
+if TYPE_CHECKING:
+    from .member import Member
+
+SESSION = 20
+"""Steps without a sign of life after which a member is expelled."""
+
+
+class Notice(Enum):
+    ASSIGNED = "assigned"
+    REVOKED = "revoked"
+    LOST = "lost"
+
+
+class Coordinator:
+    """Assignments of one group.
+
+    Eager: everything is revoked, and only when all have given up everything is it assigned anew. Cooperative: what
+    moves is revoked, and each partition is assigned as soon as it was given up. Whoever does not answer in time is
+    expelled: its partitions go to others at once, and it learns of it when it next asks.
+    """
+
+    def __init__(self, rng: Random, cooperative: bool) -> None:
+        self.rng = rng
+        self.cooperative = cooperative
+        self.partitions: list[TopicPartition] = []
+        self.members: list[Member] = []
+        self.held: dict[TopicPartition, Member] = {}
+        self.revoking: dict[TopicPartition, Member] = {}
+        self.target: dict[TopicPartition, Member] = {}
+        self.barrier = False
+
+    def join(self, member: Member, now: int) -> None:
+        if member not in self.members:
+            self.members.append(member)
+        member.joined = True
+        member.last_seen = now
+
+    def rebalance(self, now: int, *, everything: bool = False) -> None:
+        """Assign the partitions to the members anew; ``everything``: even what stays where it is, is revoked first."""
+        live = [member for member in self.members if member.joined]
+        self.target = {}
+        if not live:
+            return
+        random = self.rng.random
+        shift = int(random() * len(live))
+        for i, tp in enumerate(self.partitions):
+            holder = self.held.get(tp)
+            sticks = self.cooperative and holder is not None and random() < 0.4
+            self.target[tp] = holder if sticks and holder is not None else live[(i + shift) % len(live)]
+        if everything or not self.cooperative:
+            self.barrier = True
+        for member in live:
+            moving = [
+                tp
+                for tp, holder in self.held.items()
+                if holder is member and tp not in self.revoking and (self.barrier or self.target[tp] is not member)
+            ]
+            if moving:
+                self.revoking.update(dict.fromkeys(moving, member))
+                member.told(Notice.REVOKED, moving)
+                if member.asked_at is None:
+                    member.asked_at = now
+        self._assign()
+
+    def gave_up(self, member: Member, partitions: list[TopicPartition]) -> None:
+        """A member has answered a revocation; one that was expelled meanwhile has nothing to say."""
+        for tp in partitions:
+            if self.held.get(tp) is member:
+                del self.held[tp]
+                self.revoking.pop(tp, None)
+        if member not in self.revoking.values():
+            member.asked_at = None
+        self._assign()
+
+    def expel_the_silent(self, now: int) -> None:
+        for member in self.members:
+            if member.joined and (
+                now - member.last_seen > SESSION
+                or (member.asked_at is not None and now - member.asked_at > 2 * SESSION)
+            ):
+                self._expel(member, now)
+                return
+
+    def _expel(self, member: Member, now: int) -> None:
+        member.joined = False
+        member.asked_at = None
+        for tp in [tp for tp, holder in self.held.items() if holder is member]:
+            del self.held[tp]
+            self.revoking.pop(tp, None)
+        member.inbox.clear()
+        if member.crashed:
+            self.members.remove(member)
+        else:
+            member.told(Notice.LOST, [])
+        self.rebalance(now)
+
+    def _assign(self) -> None:
+        if self.barrier and self.revoking:
+            return
+        self.barrier = False
+        given: dict[Member, list[TopicPartition]] = {}
+        for tp, member in self.target.items():
+            if tp not in self.held and member.joined:
+                self.held[tp] = member
+                given.setdefault(member, []).append(tp)
+        for member, partitions in given.items():
+            member.told(Notice.ASSIGNED, partitions)
