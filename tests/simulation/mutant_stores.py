@@ -76,7 +76,7 @@ class ReplaysBlindly(_OtherCompare):
     def unknown(self) -> set[str]:
         return self.__dict__.setdefault("_unknown", set())  # type: ignore[no-any-return]
 
-    def _landed(self, work: Work) -> bool:
+    def _landed(self, work: Work, unknown: OutcomeUnknown) -> bool:
         return False
 
     def _commit_over_the_wire(self, tx: StoreTransaction) -> None:

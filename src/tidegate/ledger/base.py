@@ -174,8 +174,7 @@ class Ledger(ABC, Generic[Tx]):
 
     def _landed(self, work: Work, unknown: OutcomeUnknown) -> bool:
         """Whether a COMMIT that was not answered was carried out."""
-        patience = Patience(self.limits, str(work))
-        patience.again(unknown)
+        patience = Patience(self.limits, str(work), unknown)
         while True:
             try:
                 rows = self._locked(work)

@@ -37,12 +37,13 @@ class Limits:
 class Patience:
     """The bounded number of tries of one operation."""
 
-    def __init__(self, limits: Limits, what: str) -> None:
+    def __init__(self, limits: Limits, what: str, unknown: OutcomeUnknown | None = None) -> None:
+        """``unknown``: an outcome that the operation is to find out."""
         self._limits = limits
         self._what = what
         self._deadline: float | None = None
         self._tries = 0
-        self._unknown: OutcomeUnknown | None = None
+        self._unknown = unknown
 
     def again(self, trouble: Trouble) -> None:
         """Wait a little and return if the operation may be tried again; otherwise raise what the trouble amounts to."""
