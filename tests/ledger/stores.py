@@ -1,0 +1,221 @@
+"""What the contract suite needs of a store, and the five stores that it runs on."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import redis
+from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table, create_engine, text
+
+from tidegate.core.records import TopicPartition
+from tidegate.ledger.base import Ledger
+from tidegate.ledger.limits import Limits
+from tidegate.ledger.memory import MemoryLedger, MemoryTransaction
+from tidegate.ledger.open import open_ledger
+from tidegate.ledger.redis import RedisLedger, RedisTransaction
+from tidegate.ledger.sql.transaction import SqlTransaction
+
+_numbers = itertools.count(1)
+
+
+def fresh_name() -> str:
+    """A name that no other store of this run has."""
+    return f"t{os.getpid()}_{next(_numbers)}_"
+
+
+class Row(NamedTuple):
+    """A row of data, as a handler writes it."""
+
+    topic: str
+    partition: int
+    offset: int
+    payload: str
+
+
+class Store(Protocol):
+    """A place for data and ledger."""
+
+    ledger: Ledger[Any]
+    in_process: bool
+    """Whether only this process can see it."""
+
+    def open(self, limits: Limits | None = None) -> Ledger[Any]:
+        """Another ledger on the same store, as another process would have it."""
+
+    def write(self, tx: Any, row: Row) -> None:
+        """Write a row of data in a transaction."""
+
+    def rows(self) -> list[Row]:
+        """The rows that are committed, in the order in which they were written."""
+
+    def end_transaction(self, tx: Any) -> None:
+        """Do what a handler must not: end the transaction that it was given."""
+
+    def falsify(self, group: str, partition: TopicPartition, seq: int, end: int) -> None:
+        """Change the end of a journal entry behind the ledger's back."""
+
+    def recipe(self) -> Callable[[], Store]:
+        """How another process comes by this store; it can be pickled."""
+
+    def close(self) -> None:
+        """Close every ledger that was opened."""
+
+
+class _Opened:
+    """Keeps track of the ledgers that were opened, the first of which is `ledger`."""
+
+    in_process = False
+
+    def __init__(self) -> None:
+        self._ledgers: list[Ledger[Any]] = []
+        self.ledger = self.open()
+
+    def open(self, limits: Limits | None = None) -> Ledger[Any]:
+        ledger = self._open(limits)
+        self._ledgers.append(ledger)
+        return ledger
+
+    def _open(self, limits: Limits | None) -> Ledger[Any]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        for ledger in self._ledgers:
+            ledger.close()
+
+
+class MemoryStore(_Opened):
+    in_process = True
+
+    def _open(self, limits: Limits | None) -> Ledger[Any]:
+        if not self._ledgers:
+            return MemoryLedger(limits)
+        other = MemoryLedger(limits)
+        other.__dict__.update({k: v for k, v in vars(self._ledgers[0]).items() if k != "limits"})
+        return other
+
+    def write(self, tx: MemoryTransaction, row: Row) -> None:
+        tx.append("data", row)
+
+    def rows(self) -> list[Row]:
+        return list(self._memory.data.get("data", ()))  # type: ignore[arg-type]
+
+    def end_transaction(self, tx: MemoryTransaction) -> None:
+        tx.rollback()
+
+    def falsify(self, group: str, partition: TopicPartition, seq: int, end: int) -> None:
+        entries = self._memory._groups[group].journal[partition]
+        index = next(i for i, entry in enumerate(entries) if entry.seq == seq)
+        entries[index] = entries[index]._replace(end=end)
+
+    def recipe(self) -> Callable[[], Store]:
+        return lambda: self
+
+    @property
+    def _memory(self) -> MemoryLedger:
+        assert isinstance(self.ledger, MemoryLedger)
+        return self.ledger
+
+
+class SqlStore(_Opened):
+    """A SQL database: the ledger's tables under a prefix, and one table for the data."""
+
+    def __init__(self, url: str, prefix: str | None = None) -> None:
+        self.url = url
+        self.prefix = prefix or fresh_name()
+        self.engine = create_engine(url)
+        self.data = Table(
+            f"{self.prefix}data",
+            MetaData(),
+            Column("id", Integer, primary_key=True, autoincrement=True),
+            Column("topic", String(255), nullable=False),
+            Column("partition", Integer, nullable=False),
+            Column("offset", BigInteger, nullable=False),
+            Column("payload", String(255), nullable=False),
+            mysql_engine="InnoDB",
+            mariadb_engine="InnoDB",
+        )
+        if prefix is None:
+            self.data.create(self.engine)
+        super().__init__()
+
+    def _open(self, limits: Limits | None) -> Ledger[Any]:
+        return open_ledger(self.url, prefix=self.prefix, limits=limits)
+
+    def write(self, tx: SqlTransaction, row: Row) -> None:
+        tx.execute(self.data.insert().values(row._asdict()))
+
+    def rows(self) -> list[Row]:
+        columns = [self.data.c[name] for name in Row._fields]
+        with self.engine.connect() as connection:
+            return [
+                Row(*row) for row in connection.execute(self.data.select().with_only_columns(*columns).order_by("id"))
+            ]
+
+    def end_transaction(self, tx: SqlTransaction) -> None:
+        tx.execute(text("ROLLBACK"))
+
+    def falsify(self, group: str, partition: TopicPartition, seq: int, end: int) -> None:
+        statement = text(
+            f"UPDATE {self.prefix}journal SET end_offset = :end "
+            "WHERE consumer_group = :group AND topic = :topic AND partition_id = :partition AND seq = :seq"
+        )
+        parameters = {"group": group, "seq": seq, "end": end, **partition._asdict()}
+        with self.engine.begin() as connection:
+            assert connection.execute(statement, parameters).rowcount == 1
+
+    def recipe(self) -> Callable[[], Store]:
+        return _Recipe(SqlStore, self.url, self.prefix)
+
+    def close(self) -> None:
+        super().close()
+        self.engine.dispose()
+
+
+class RedisStore(_Opened):
+    """A Redis: the ledger's keys under a prefix, and one list for the data."""
+
+    def __init__(self, url: str, prefix: str | None = None) -> None:
+        self.url = url
+        self.prefix = prefix or f"{{{fresh_name()}}}:"
+        self.client = redis.Redis.from_url(url)
+        super().__init__()
+
+    def _open(self, limits: Limits | None) -> Ledger[Any]:
+        return RedisLedger.from_url(self.url, prefix=self.prefix, limits=limits)
+
+    def write(self, tx: RedisTransaction, row: Row) -> None:
+        tx.redis.rpush(f"{self.prefix}data", json.dumps(row))
+
+    def rows(self) -> list[Row]:
+        stored: Any = self.client.lrange(f"{self.prefix}data", 0, -1)
+        return [Row(*json.loads(row)) for row in stored]
+
+    def end_transaction(self, tx: RedisTransaction) -> None:
+        tx.redis.execute()
+
+    def falsify(self, group: str, partition: TopicPartition, seq: int, end: int) -> None:
+        key = f"{self.prefix}journal:{partition.topic}:{partition.partition}:{group}"
+        stored: Any = self.client.lrange(key, 0, -1)
+        index, entry = next((i, e) for i, e in enumerate(map(json.loads, stored)) if e[0] == seq)
+        entry[3] = end
+        self.client.lset(key, index, json.dumps(entry))
+
+    def recipe(self) -> Callable[[], Store]:
+        return _Recipe(RedisStore, self.url, self.prefix)
+
+    def close(self) -> None:
+        super().close()
+        self.client.close()
+
+
+class _Recipe:
+    def __init__(self, kind: Callable[[str, str], Store], url: str, prefix: str) -> None:
+        self._made_of = kind, url, prefix
+
+    def __call__(self) -> Store:
+        kind, url, prefix = self._made_of
+        return kind(url, prefix)

@@ -1,0 +1,241 @@
+"""The contract of a ledger: claiming, claiming again and releasing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate.core.errors import ConfigurationError, Fenced, IdentityChanged, PositionMissing
+from tidegate.core.positions import Identity
+from tidegate.core.records import TopicPartition
+
+from .samples import FIRST, GROUP, OTHER, PARTITIONS, SECOND, THIRD, advance, kinds, offsets, span
+from .stores import Store
+
+
+def test_a_partition_that_is_not_known_starts_at_0(store: Store) -> None:
+    assert store.ledger.claim(GROUP, [FIRST])[FIRST].position == 0
+
+
+def test_the_start_is_stored_before_anything_is_read(store: Store) -> None:
+    claims = store.ledger.claim(GROUP, PARTITIONS, 7)
+    assert {tp: claim.position for tp, claim in claims.items()} == dict.fromkeys(PARTITIONS, 7)
+    assert offsets(store.open()) == dict.fromkeys(PARTITIONS, 7)
+
+
+def test_each_partition_may_have_a_start_of_its_own(store: Store) -> None:
+    claims = store.ledger.claim(GROUP, [FIRST, SECOND], {FIRST: 3, SECOND: 5, THIRD: 9})
+    assert {tp: claim.position for tp, claim in claims.items()} == {FIRST: 3, SECOND: 5}
+
+
+def test_a_start_is_looked_up_for_partitions_without_a_position_only(store: Store) -> None:
+    asked: list[list[TopicPartition]] = []
+
+    def look_up(partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        asked.append(partitions)
+        return dict.fromkeys(partitions, 11)
+
+    store.ledger.claim(GROUP, [SECOND], 4)
+    claims = store.ledger.claim(GROUP, PARTITIONS, look_up)
+    assert asked == [[FIRST, THIRD]]
+    assert {tp: claim.position for tp, claim in claims.items()} == {FIRST: 11, SECOND: 4, THIRD: 11}
+    store.ledger.claim(GROUP, PARTITIONS, look_up)
+    assert len(asked) == 1
+
+
+def test_a_partition_without_position_and_start_is_refused_and_nothing_is_claimed(store: Store) -> None:
+    with pytest.raises(PositionMissing, match=r"orders\[1\]"):
+        store.ledger.claim(GROUP, [FIRST, SECOND], {FIRST: 3})
+    assert not store.ledger.read(GROUP).positions
+
+
+def test_a_position_is_kept_over_claims(store: Store) -> None:
+    claims = store.ledger.claim(GROUP, [FIRST], 5)
+    advance(store, claims, span(5, 8))
+    assert store.open().claim(GROUP, [FIRST], 0)[FIRST].position == 8
+
+
+def test_every_claim_has_a_new_epoch_and_an_owner_of_its_own(store: Store) -> None:
+    claims = [store.ledger.claim(GROUP, [FIRST])[FIRST] for _ in range(3)]
+    assert [claim.epoch for claim in claims] == [1, 2, 3]
+    assert len({claim.owner for claim in claims}) == 3
+    row = store.ledger.read(GROUP).positions[FIRST]
+    assert (row.epoch, row.owner) == (3, claims[-1].owner)
+
+
+def test_a_claim_clears_the_token(store: Store) -> None:
+    advance(store, store.ledger.claim(GROUP, [FIRST]), span(0, 2))
+    assert store.ledger.read(GROUP).positions[FIRST].token is not None
+    store.ledger.claim(GROUP, [FIRST])
+    assert store.ledger.read(GROUP).positions[FIRST].token is None
+
+
+def test_a_claim_fences_the_owner_before(store: Store) -> None:
+    old = store.ledger.claim(GROUP, [FIRST])
+    new = store.open().claim(GROUP, [FIRST])
+    with pytest.raises(Fenced) as fenced:
+        advance(store, old, span(0, 3))
+    assert fenced.value.owners == {FIRST: new[FIRST].owner}
+    advance(store, new, span(0, 3))
+
+
+def test_groups_do_not_see_each_other(store: Store) -> None:
+    mine = store.ledger.claim(GROUP, [FIRST], 3)
+    theirs = store.ledger.claim("shipping", [FIRST], 9)
+    advance(store, mine, span(3, 4))
+    advance(store, theirs, span(9, 12))
+    assert offsets(store.ledger, GROUP) == {FIRST: 4}
+    assert offsets(store.ledger, "shipping") == {FIRST: 12}
+
+
+def test_claiming_nothing_is_refused(store: Store) -> None:
+    with pytest.raises(ConfigurationError, match="no partition"):
+        store.ledger.claim(GROUP, [])
+
+
+@pytest.mark.parametrize("number", [-1, 2**31])
+def test_a_number_that_no_partition_has_is_refused(store: Store, number: int) -> None:
+    with pytest.raises(ConfigurationError, match=str(number)):
+        store.ledger.claim(GROUP, [TopicPartition("orders", number)])
+    assert not store.ledger.read(GROUP).positions
+
+
+@pytest.mark.parametrize("start", [-1, 2**63])
+def test_a_start_that_is_no_offset_is_refused_and_nothing_is_claimed(store: Store, start: int) -> None:
+    for start_at in (start, {FIRST: start}, lambda _: {FIRST: start}):
+        with pytest.raises((ConfigurationError, PositionMissing), match=r"orders\[0\]"):
+            store.ledger.claim(GROUP, [FIRST], start_at)
+    assert not store.ledger.read(GROUP).positions
+
+
+def test_the_highest_partition_number_can_be_claimed(store: Store) -> None:
+    last = TopicPartition("orders", 2**31 - 1)
+    assert set(store.ledger.claim(GROUP, [last])) == set(store.ledger.read(GROUP).positions) == {last}
+
+
+# Identity and deployments
+
+
+def test_a_recreated_topic_is_refused_and_nothing_is_claimed(store: Store) -> None:
+    store.ledger.claim(GROUP, [FIRST, OTHER], 5, identities={"orders": Identity("cluster", "id-1")})
+    before = store.ledger.read(GROUP)
+    with pytest.raises(IdentityChanged, match=r"id-1.*recreated as id-2"):
+        store.ledger.claim(GROUP, [FIRST, OTHER], identities={"orders": Identity("cluster", "id-2")})
+    assert store.ledger.read(GROUP) == before
+
+
+def test_another_cluster_is_refused(store: Store) -> None:
+    store.ledger.claim(GROUP, [FIRST], identities={"orders": Identity("cluster-1", "id")})
+    with pytest.raises(IdentityChanged, match=r"cluster-1.*cluster-2"):
+        store.ledger.claim(GROUP, [FIRST], identities={"orders": Identity("cluster-2", "id")})
+
+
+def test_a_recreated_topic_starts_again_if_that_is_allowed(store: Store) -> None:
+    advance(store, store.ledger.claim(GROUP, [FIRST], identities={"orders": Identity("cluster", "id-1")}), span(0, 9))
+    new = {"orders": Identity("cluster", "id-2")}
+    claims = store.ledger.claim(GROUP, [FIRST], 2, identities=lambda: new, restart=True)
+    assert claims[FIRST].position == 2
+    assert store.ledger.read(GROUP).positions[FIRST].identity == new["orders"]
+    assert kinds(store.ledger.journal(GROUP)) == ["start", "claim", "advance", "edit", "claim"]
+    assert store.ledger.claim(GROUP, [FIRST], 0, identities=lambda: new, restart=True)[FIRST].position == 2
+
+
+def test_an_identity_is_filled_in_once_it_is_known(store: Store) -> None:
+    store.ledger.claim(GROUP, [FIRST], 5)
+    known = Identity("cluster", "id-1")
+    assert store.ledger.claim(GROUP, [FIRST], identities={"orders": known})[FIRST].position == 5
+    assert store.ledger.read(GROUP).positions[FIRST].identity == known
+    store.ledger.claim(GROUP, [FIRST])
+    assert store.ledger.read(GROUP).positions[FIRST].identity == known
+
+
+def test_a_deployment_forces_its_start_once_for_each_partition(store: Store) -> None:
+    advance(store, store.ledger.claim(GROUP, [FIRST, SECOND]), span(0, 9))
+    assert store.ledger.claim(GROUP, [FIRST], 4, deployment="v2")[FIRST].position == 4
+    again = store.ledger.claim(GROUP, [FIRST, SECOND], 3, deployment="v2")
+    assert {tp: claim.position for tp, claim in again.items()} == {FIRST: 4, SECOND: 3}
+    assert store.ledger.claim(GROUP, [FIRST], 0)[FIRST].position == 4
+    assert store.ledger.claim(GROUP, [FIRST], 1, deployment="v3")[FIRST].position == 1
+    assert store.ledger.verify(GROUP).ok
+
+
+# Claiming again
+
+
+def test_what_is_still_mine_goes_on_from_the_row(store: Store) -> None:
+    claims = store.ledger.claim(GROUP, [FIRST])
+    advance(store, claims, span(0, 4))
+    before = store.ledger.read(GROUP).positions[FIRST]
+    held, owners = store.open().reclaim(claims)
+    assert held == {FIRST: claims[FIRST]._replace(position=4)}
+    assert not owners
+    assert store.ledger.read(GROUP).positions[FIRST] == before
+
+
+def test_what_nobody_owns_is_claimed_again(store: Store) -> None:
+    claims = store.ledger.claim(GROUP, [FIRST, SECOND])
+    store.ledger.edit(GROUP, {FIRST: 30})
+    held, owners = store.ledger.reclaim(claims)
+    assert (held[FIRST].position, held[FIRST].epoch, held[SECOND]) == (30, 3, claims[SECOND])
+    assert held[FIRST].owner != claims[FIRST].owner
+    assert not owners
+    advance(store, held, span(30, 31), span(0, 1, SECOND))
+
+
+def test_what_another_owner_has_is_left_to_it(store: Store) -> None:
+    claims = store.ledger.claim(GROUP, PARTITIONS)
+    other = store.open().claim(GROUP, [FIRST])
+    held, owners = store.ledger.reclaim(claims)
+    assert set(held) == {SECOND, THIRD}
+    assert owners == {FIRST: other[FIRST].owner}
+    advance(store, other, span(0, 1))
+
+
+def test_what_another_owner_has_can_be_taken(store: Store) -> None:
+    claims = store.ledger.claim(GROUP, [FIRST])
+    other = store.open().claim(GROUP, [FIRST])
+    held, owners = store.ledger.reclaim(claims, take=True)
+    assert not owners
+    with pytest.raises(Fenced):
+        advance(store, other, span(0, 1))
+    advance(store, held, span(0, 1))
+
+
+def test_claiming_again_nothing_is_nothing(store: Store) -> None:
+    assert store.ledger.reclaim({}) == ({}, {})
+
+
+# Releasing
+
+
+def test_a_released_partition_has_no_owner_and_cannot_be_advanced(store: Store) -> None:
+    claims = store.ledger.claim(GROUP, [FIRST, SECOND])
+    assert store.ledger.release({FIRST: claims[FIRST]}) == {FIRST}
+    rows = store.ledger.read(GROUP).positions
+    assert (rows[FIRST].owner, rows[SECOND].owner) == (None, claims[SECOND].owner)
+    with pytest.raises(Fenced) as fenced:
+        advance(store, claims, span(0, 1))
+    assert fenced.value.owners == {FIRST: None}
+
+
+def test_only_what_is_mine_is_released(store: Store) -> None:
+    claims = store.ledger.claim(GROUP, PARTITIONS)
+    other = store.open().claim(GROUP, [SECOND])
+    store.ledger.edit(GROUP, {THIRD: 5})
+    before = store.ledger.read(GROUP).positions
+    assert store.ledger.release(claims) == {FIRST}
+    after = store.ledger.read(GROUP).positions
+    assert (after[SECOND], after[THIRD]) == (before[SECOND], before[THIRD])
+    assert after[SECOND].owner == other[SECOND].owner
+    assert store.ledger.release(claims) == set()
+
+
+def test_releasing_nothing_is_nothing(store: Store) -> None:
+    assert store.ledger.release({}) == set()
+
+
+def test_a_released_partition_keeps_its_position_for_the_next_owner(store: Store) -> None:
+    claims = store.ledger.claim(GROUP, [FIRST])
+    advance(store, claims, span(0, 6))
+    store.ledger.release(claims)
+    assert store.open().claim(GROUP, [FIRST])[FIRST].position == 6
+    assert store.ledger.verify(GROUP).ok
