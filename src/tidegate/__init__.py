@@ -19,7 +19,7 @@ from tidegate.core.errors import (
     TransactionBroken,
 )
 from tidegate.core.journal import Break, Entry, Kind, Verification
-from tidegate.core.letters import DeadLetter, ParkedLetter
+from tidegate.core.letters import Letter, ParkedLetter
 from tidegate.core.positions import GroupState, Identity, Position
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.spans import Claim, Move, Span
@@ -32,7 +32,6 @@ __all__ = [
     "Break",
     "Claim",
     "ConfigurationError",
-    "DeadLetter",
     "Entry",
     "Fenced",
     "GroupState",
@@ -45,6 +44,7 @@ __all__ = [
     "LedgerDenied",
     "LedgerError",
     "LedgerUnavailable",
+    "Letter",
     "Limits",
     "Move",
     "NotCommitted",

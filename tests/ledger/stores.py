@@ -6,10 +6,11 @@ import itertools
 import json
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import redis
-from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table, create_engine, text
+from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table, create_engine, make_url, text
 
 from tidegate.core.records import TopicPartition
 from tidegate.ledger.base import Ledger
@@ -25,6 +26,15 @@ _numbers = itertools.count(1)
 def fresh_name() -> str:
     """A name that no other store of this run has."""
     return f"t{os.getpid()}_{next(_numbers)}_"
+
+
+def documented_grants(server: str) -> list[str]:
+    """The GRANT statements that the page about the ledger lists for a server."""
+    page = Path(__file__).parents[2].joinpath("docs", "ledger.md").read_text()
+    block = page.partition(f"\n{server}:\n")[2].partition("```sql\n")[2].partition("```")[0]
+    grants = [line.rstrip(";") for line in block.splitlines() if line.startswith("GRANT")]
+    assert grants, f"no grants are documented for {server}"
+    return grants
 
 
 class Row(NamedTuple):
@@ -121,12 +131,16 @@ class MemoryStore(_Opened):
 
 
 class SqlStore(_Opened):
-    """A SQL database: the ledger's tables under a prefix, and one table for the data."""
+    """A SQL database: the ledger's tables under a prefix, and one table for the data.
 
-    def __init__(self, url: str, prefix: str | None = None) -> None:
+    A server's ledger is opened by a login that has the documented rights and no others.
+    """
+
+    def __init__(self, url: str, prefix: str | None = None, runtime_url: str | None = None) -> None:
         self.url = url
         self.prefix = prefix or fresh_name()
         self.engine = create_engine(url)
+        self.runtime_url = runtime_url or url
         self.data = Table(
             f"{self.prefix}data",
             MetaData(),
@@ -140,10 +154,29 @@ class SqlStore(_Opened):
         )
         if prefix is None:
             self.data.create(self.engine)
+            if self.engine.dialect.name != "sqlite":
+                self.runtime_url = self._restricted()
         super().__init__()
 
+    def _restricted(self) -> str:
+        """The URL of a new login, for which an administrator has done what the documentation says."""
+        with open_ledger(self.url, prefix=self.prefix) as admin:
+            admin.create()
+        is_mysql = self.engine.dialect.name == "mysql"
+        user = f"{self.prefix}user"
+        create = f"CREATE USER {user} IDENTIFIED BY '{user}'" if is_mysql else f"CREATE USER {user} PASSWORD '{user}'"
+        grants = documented_grants("MariaDB and MySQL" if is_mysql else "PostgreSQL")
+        with self.engine.begin() as connection:
+            for statement in [create, *grants, "GRANT SELECT, INSERT ON tidegate_data TO billing"]:
+                fitted = statement.replace("tidegate_", self.prefix).replace("TO billing", f"TO {user}")
+                connection.execute(text(fitted))
+            if not is_mysql:
+                connection.execute(text(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {user}"))
+        restricted = make_url(self.url).set(username=user, password=user)
+        return restricted.render_as_string(hide_password=False)
+
     def _open(self, limits: Limits | None) -> Ledger[Any]:
-        return open_ledger(self.url, prefix=self.prefix, limits=limits)
+        return open_ledger(self.runtime_url, prefix=self.prefix, limits=limits)
 
     def write(self, tx: SqlTransaction, row: Row) -> None:
         tx.execute(self.data.insert().values(row._asdict()))
@@ -168,7 +201,7 @@ class SqlStore(_Opened):
             assert connection.execute(statement, parameters).rowcount == 1
 
     def recipe(self) -> Callable[[], Store]:
-        return _Recipe(SqlStore, self.url, self.prefix)
+        return _Recipe(SqlStore, self.url, self.prefix, self.runtime_url)
 
     def close(self) -> None:
         super().close()
@@ -213,9 +246,9 @@ class RedisStore(_Opened):
 
 
 class _Recipe:
-    def __init__(self, kind: Callable[[str, str], Store], url: str, prefix: str) -> None:
-        self._made_of = kind, url, prefix
+    def __init__(self, kind: Callable[..., Store], *arguments: str) -> None:
+        self._made_of = kind, arguments
 
     def __call__(self) -> Store:
-        kind, url, prefix = self._made_of
-        return kind(url, prefix)
+        kind, arguments = self._made_of
+        return kind(*arguments)

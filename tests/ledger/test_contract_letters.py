@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.core.letters import DeadLetter
+from tidegate.core.letters import Letter
 from tidegate.core.records import Record
 
 from .samples import FIRST, GROUP, advance, span
@@ -16,7 +16,7 @@ from .stores import Store
 BYTES = bytes(range(256))
 
 
-def park(store: Store, *letters: DeadLetter, group: str = GROUP) -> None:
+def park(store: Store, *letters: Letter, group: str = GROUP) -> None:
     claims = store.ledger.claim(group, [FIRST])
     start = claims[FIRST].position
 
@@ -43,7 +43,7 @@ def park(store: Store, *letters: DeadLetter, group: str = GROUP) -> None:
     ids=["nothing", "no key", "no value", "all bytes", "headers", "epoch", "time", "largest numbers", "large"],
 )
 def test_a_record_comes_back_as_it_was_parked(store: Store, record: Record) -> None:
-    letter = DeadLetter(record, "cannot be read", attempts=7)
+    letter = Letter(record, "cannot be read", attempts=7)
     park(store, letter)
     (parked,) = store.open().dead_letters(GROUP)
     assert (parked.group, parked.letter) == (GROUP, letter)
@@ -54,12 +54,12 @@ def test_a_record_comes_back_as_it_was_parked(store: Store, record: Record) -> N
     "error", ["", "Ünïcode 🌊 'quoted' \"twice\" 100% \\ `x`\nline", "e" * 10_000], ids=["", "odd", "long"]
 )
 def test_an_error_may_be_any_text(store: Store, error: str) -> None:
-    park(store, DeadLetter(Record("orders", 0, 5), error))
+    park(store, Letter(Record("orders", 0, 5), error))
     assert store.ledger.dead_letters(GROUP)[0].letter.error == error
 
 
 def test_letters_are_listed_in_the_order_in_which_they_were_parked(store: Store) -> None:
-    letters = [DeadLetter(Record("orders", 0, offset), f"error {offset}") for offset in range(9, 0, -1)]
+    letters = [Letter(Record("orders", 0, offset), f"error {offset}") for offset in range(9, 0, -1)]
     park(store, *letters[:5])
     park(store, *letters[5:])
     parked = store.ledger.dead_letters(GROUP)
@@ -70,7 +70,7 @@ def test_letters_are_listed_in_the_order_in_which_they_were_parked(store: Store)
 
 
 def test_letters_are_listed_page_by_page(store: Store) -> None:
-    park(store, *(DeadLetter(Record("orders", 0, offset), "error") for offset in range(7)))
+    park(store, *(Letter(Record("orders", 0, offset), "error") for offset in range(7)))
     pages: list[list[int]] = []
     after = 0
     while page := store.ledger.dead_letters(GROUP, after=after, limit=3):
@@ -81,29 +81,29 @@ def test_letters_are_listed_page_by_page(store: Store) -> None:
 
 
 def test_letters_of_another_group_are_not_listed(store: Store) -> None:
-    park(store, DeadLetter(Record("orders", 0, 1), "mine"))
-    park(store, DeadLetter(Record("orders", 0, 2), "theirs"), group="shipping")
+    park(store, Letter(Record("orders", 0, 1), "mine"))
+    park(store, Letter(Record("orders", 0, 2), "theirs"), group="shipping")
     assert [p.letter.error for p in store.ledger.dead_letters(GROUP)] == ["mine"]
 
 
 def test_dropped_letters_are_gone_and_their_ids_are_not_used_again(store: Store) -> None:
-    park(store, *(DeadLetter(Record("orders", 0, offset), "error") for offset in range(3)))
+    park(store, *(Letter(Record("orders", 0, offset), "error") for offset in range(3)))
     first, second, third = (parked.id for parked in store.ledger.dead_letters(GROUP))
     assert store.ledger.drop_letters(GROUP, [first, third]) == 2
     assert store.ledger.drop_letters(GROUP, [first, third + 1000]) == 0
     assert store.ledger.drop_letters(GROUP, []) == 0
     assert store.ledger.drop_letters("shipping", [second]) == 0
     assert [parked.id for parked in store.ledger.dead_letters(GROUP)] == [second]
-    park(store, DeadLetter(Record("orders", 0, 9), "later"))
+    park(store, Letter(Record("orders", 0, 9), "later"))
     assert store.ledger.dead_letters(GROUP)[-1].id > third
 
 
 def test_a_letter_of_another_topic_can_be_parked(store: Store) -> None:
-    park(store, DeadLetter(Record("payments", 3, 77), "a joined record"))
+    park(store, Letter(Record("payments", 3, 77), "a joined record"))
     assert store.ledger.dead_letters(GROUP)[0].letter.record.topic == "payments"
 
 
 def test_parking_does_not_disturb_the_journal(store: Store) -> None:
-    park(store, DeadLetter(Record("orders", 0, 1), "error"))
+    park(store, Letter(Record("orders", 0, 1), "error"))
     advance(store, store.ledger.claim(GROUP, [FIRST]), span(1, 2))
     assert store.ledger.verify(GROUP).ok

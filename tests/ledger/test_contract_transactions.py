@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tidegate.core.errors import AlreadyDone, ConfigurationError, Fenced, LedgerBusy, NotCommitted, TidegateError
-from tidegate.core.letters import DeadLetter
+from tidegate.core.letters import Letter
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.spans import Move, Span
 from tidegate.ledger.limits import Limits
@@ -17,7 +17,7 @@ from tidegate.ledger.trouble import Conflict, ConnectionLost, OutcomeUnknown
 from .samples import FIRST, GROUP, PARTITIONS, SECOND, THIRD, advance, kinds, offsets, rows_of, span, writing
 from .stores import Store
 
-LETTER = DeadLetter(Record("orders", 0, 1, b"key", b"value"), "cannot be read")
+LETTER = Letter(Record("orders", 0, 1, b"key", b"value"), "cannot be read")
 
 
 class Oops(Exception):

@@ -14,7 +14,7 @@ import redis
 from redis.exceptions import DataError
 
 from tidegate.core.errors import ConfigurationError, Fenced, LedgerError, SchemaError
-from tidegate.core.letters import DeadLetter
+from tidegate.core.letters import Letter
 from tidegate.core.positions import Identity, Position
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.spans import Span
@@ -149,7 +149,7 @@ def test_a_command_that_fails_is_parked_with_its_record_and_the_rest_is_done(
     client.set(f"{tag}text", "not a number")
 
     with ledger.transaction(ledger.claim(GROUP, [FIRST]), [span(0, 3)]) as tx:
-        tx.park(DeadLetter(Record("orders", 0, 0), "by the handler"))
+        tx.park(Letter(Record("orders", 0, 0), "by the handler"))
         tx.redis.set(f"{tag}before", 1)
         tx.execute("INCRBY", f"{tag}text", 5, record=record)
         tx.redis.set(f"{tag}after", 1)
@@ -247,7 +247,7 @@ def test_a_key_that_holds_something_else_is_found_before_anything_is_written(
 
 
 def test_a_client_that_decodes_its_replies_can_be_used(redis_server: Redis, tag: str) -> None:
-    letter = DeadLetter(Record("orders", 0, 0, b"\xff", b"\x00", (("h", b"\xfe"),)), "odd 🌊")
+    letter = Letter(Record("orders", 0, 0, b"\xff", b"\x00", (("h", b"\xfe"),)), "odd 🌊")
 
     def handler(tx: RedisTransaction) -> None:
         tx.park(letter)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, inspect, text
 
-from tidegate import DeadLetter, LedgerError, Record, SchemaError, Span, TopicPartition, open_ledger
+from tidegate import LedgerError, Letter, Record, SchemaError, Span, TopicPartition, open_ledger
 from tidegate.ledger.sql import schema
 from tidegate.ledger.sql.ledger import SqlLedger
 from tidegate.sandbox import Postgres
@@ -68,7 +68,7 @@ def test_an_older_schema_is_refused_until_create_has_upgraded_it(
         with pytest.raises(SchemaError, match=r"has schema version 1, this Tidegate needs 2; run ledger\.create\(\)"):
             new.read("billing")
         new.create()
-        letter = DeadLetter(Record("orders", 0, 9), "no")
+        letter = Letter(Record("orders", 0, 9), "no")
         new.transact(new.claim("billing", [ORDERS]), [Span(ORDERS, 9, 10, 1)], lambda tx: tx.park(letter))
         assert new.read("billing").positions[ORDERS].next_offset == 10
         assert len(new.dead_letters("billing")) == 1
@@ -99,24 +99,6 @@ def test_eight_processes_may_use_a_new_ledger_at_once(url: str, prefix: str) -> 
     assert [process.exitcode for process in processes] == [0] * 8
     with open_ledger(url, prefix=prefix) as ledger:
         assert len(ledger.read_all()) == 8
-
-
-GRANTS = {
-    "postgresql": [
-        "CREATE ROLE {user} LOGIN PASSWORD '{user}'",
-        "GRANT SELECT ON {prefix}schema TO {user}",
-        "GRANT SELECT, INSERT, UPDATE ON {prefix}positions, {prefix}groups TO {user}",
-        "GRANT SELECT, INSERT, DELETE ON {prefix}journal, {prefix}dead_letters TO {user}",
-    ],
-    "mysql": [
-        "CREATE USER {user} IDENTIFIED BY '{user}'",
-        "GRANT SELECT ON tidegate.{prefix}schema TO {user}",
-        "GRANT SELECT, INSERT, UPDATE ON tidegate.{prefix}positions TO {user}",
-        "GRANT SELECT, INSERT, UPDATE ON tidegate.{prefix}groups TO {user}",
-        "GRANT SELECT, INSERT, DELETE ON tidegate.{prefix}journal TO {user}",
-        "GRANT SELECT, INSERT, DELETE ON tidegate.{prefix}dead_letters TO {user}",
-    ],
-}
 
 
 def test_a_login_that_may_not_create_tables_is_told_who_has_to(postgres: Postgres, prefix: str) -> None:

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from tidegate.core.records import Record
 
-__all__ = ["DeadLetter", "ParkedLetter"]
+__all__ = ["Letter", "ParkedLetter"]
 
 
-class DeadLetter(NamedTuple):
+class Letter(NamedTuple):
     """A record to park in the transaction that steps over it, with the reason and the number of attempts made."""
 
     record: Record
@@ -23,5 +23,5 @@ class ParkedLetter(NamedTuple):
 
     id: int
     group: str
-    letter: DeadLetter
+    letter: Letter
     at: datetime

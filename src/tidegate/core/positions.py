@@ -31,6 +31,9 @@ class Identity(NamedTuple):
         return Identity(self.cluster_id or other.cluster_id, self.topic_id or other.topic_id)
 
 
+_UNKNOWN = Identity()
+
+
 class Position(NamedTuple):
     """The row of one (group, topic, partition): where reading continues, and who may move it."""
 
@@ -40,15 +43,22 @@ class Position(NamedTuple):
     owner: str | None
     token: str | None
     seq: int
-    identity: Identity = Identity()
+    identity: Identity = _UNKNOWN
     deployment: str | None = None
     updated_at: datetime | None = None
 
     @classmethod
-    def start(cls, partition: TopicPartition, offset: int, identity: Identity, deployment: str | None) -> Change:
+    def start(
+        cls,
+        partition: TopicPartition,
+        offset: int,
+        identity: Identity = _UNKNOWN,
+        deployment: str | None = None,
+        note: str | None = None,
+    ) -> Change:
         """Store a starting position, before the first record is read."""
         new = cls(partition, offset, 0, None, None, 1, identity, deployment)
-        return Change(new, (new._entry(Kind.START, offset),), is_new=True)
+        return Change(new, (new._entry(Kind.START, offset, note=note),), is_new=True)
 
     def claimed(self, owner: str) -> Change:
         """Take the position for ``owner``: whoever held it is fenced from here on."""

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 from tidegate.core.claiming import ClaimRequest, Standing, standing
@@ -14,7 +14,7 @@ from tidegate.core.errors import AlreadyDone, ConfigurationError, Fenced, NotCom
 from tidegate.core.journal import Break, Entry, Kind, Verification, verify_partition
 from tidegate.core.letters import ParkedLetter
 from tidegate.core.names import check_group, check_topic
-from tidegate.core.positions import Change, GroupState, Identity, Position
+from tidegate.core.positions import Change, GroupState, Position
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Claim, Move, Span, Step, Work
 from tidegate.ledger.claiming import Claiming, Identities, StartAt
@@ -29,6 +29,7 @@ Claims: TypeAlias = Mapping[TopicPartition, Claim]
 Rows: TypeAlias = Mapping[TopicPartition, Position]
 Decide: TypeAlias = Callable[[Rows], Sequence[Change]]
 
+T = TypeVar("T")
 Tx = TypeVar("Tx", bound=Transaction)
 
 
@@ -218,7 +219,7 @@ class Ledger(ABC, Generic[Tx]):
             changes = []
             for tp, offset in sorted(offsets.items()):
                 row = rows.get(tp)
-                change = Position.start(tp, offset, Identity(), None) if row is None else row.edited(offset, note)
+                change = Position.start(tp, offset, note=note) if row is None else row.edited(offset, note)
                 edited[tp] = change.position
                 changes.append(change)
             return changes
@@ -234,14 +235,18 @@ class Ledger(ABC, Generic[Tx]):
         unproven = dict(positions)
         breaks: list[Break] = []
         total = 0
-        for tp, entries in groupby(self.journal(group), key=lambda entry: entry.partition):
+        for tp, grouped in groupby(self.journal(group), key=lambda entry: entry.partition):
             if tp is None:
                 continue
-            row = unproven.pop(tp, None) or self.read(group, [tp]).positions.get(tp)
+            row = unproven.pop(tp, None)
+            entries = iter(grouped)
+            first = next(entries)
+            if row is None or first.seq > row.seq:  # newer than the rows that were read, or pruned up to there since
+                row = self.read(group, [tp]).positions.get(tp)
             if row is None:
-                breaks.append(Break(tp, 0, "the journal has entries, but the position is gone"))
+                breaks.append(Break(tp, first.seq, "the journal has entries, but the position is gone"))
                 continue
-            count, fault = _verified(row, entries)
+            count, fault = _verified(row, chain([first], entries))
             total += count
             breaks.extend(filter(None, [fault]))
         breaks.extend(filter(None, (_verified(row, ())[1] for row in unproven.values())))
@@ -249,17 +254,22 @@ class Ledger(ABC, Generic[Tx]):
 
     def pause(self, group: str, *, note: str | None = None) -> bool:
         """Pause a group, for every consumer of it and over restarts; whether it was running before."""
-        return self._set_paused(check_group(group), Kind.PAUSE, note)
+        return self._patiently(f"pause {group!r}", lambda: self._set_paused(check_group(group), Kind.PAUSE, note))
 
     def resume(self, group: str, *, note: str | None = None) -> bool:
         """Let a paused group go on; whether it was paused before."""
-        return self._set_paused(check_group(group), Kind.RESUME, note)
+        return self._patiently(f"resume {group!r}", lambda: self._set_paused(check_group(group), Kind.RESUME, note))
 
     def _changed(self, group: str, partitions: list[TopicPartition], decide: Decide, what: str) -> None:
-        patience = Patience(self.limits, f"{what} {_shown(partitions)} for group {group!r}")
+        shown = f"{what} {_shown(partitions)} for group {group!r}"
+        self._patiently(shown, lambda: self._change(group, partitions, decide))
+
+    def _patiently(self, what: str, work: Callable[[], T]) -> T:
+        """Do something that may be done again, as often as the limits allow."""
+        patience = Patience(self.limits, what)
         while True:
             try:
-                return self._change(group, partitions, decide)
+                return work()
             except Trouble as trouble:
                 patience.again(trouble)
 

@@ -76,11 +76,13 @@ class Claiming:
         else:
             starts = given(wanted) if callable(given) else given
         for tp in wanted:
-            if not 0 <= starts.get(tp, -1) < 1 << 63:
+            if tp not in starts:
                 raise PositionMissing(
                     f"group {self._request.group!r} has no stored position for {tp} and no start was given for it; "
                     "pass start_at with an offset for it"
                 )
+            if not 0 <= starts[tp] < 1 << 63:
+                raise ConfigurationError(f"{starts[tp]} is not an offset at which {tp} could start")
         return {tp: starts[tp] for tp in wanted}
 
 

@@ -111,7 +111,7 @@ class MemoryLedger(Ledger[MemoryTransaction]):
         """See :meth:`Ledger.drop_letters`."""
         doomed = set(ids)
         with self._lock():
-            stored = self._groups.setdefault(group, _Group())
+            stored = self._groups.get(group, _Group())
             kept = [parked for parked in stored.letters if parked.id not in doomed]
             dropped = len(stored.letters) - len(kept)
             stored.letters = kept

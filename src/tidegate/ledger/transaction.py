@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from tidegate.core.letters import DeadLetter
+from tidegate.core.letters import Letter
 from tidegate.core.spans import Work
 
 __all__ = ["Outcome", "Result", "Transaction"]
@@ -16,9 +16,9 @@ class Transaction:
 
     def __init__(self, work: Work) -> None:
         self.work = work
-        self.letters: list[DeadLetter] = []
+        self.letters: list[Letter] = []
 
-    def park(self, letter: DeadLetter) -> None:
+    def park(self, letter: Letter) -> None:
         """Keep a record whose handling failed for good; stored by this transaction, or not at all."""
         self.letters.append(letter)
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeAlias
 
 from tidegate.core.journal import Entry, Kind
-from tidegate.core.letters import DeadLetter, ParkedLetter
+from tidegate.core.letters import Letter, ParkedLetter
 from tidegate.core.positions import Identity, Position
 from tidegate.core.records import Record, TopicPartition
 
@@ -104,7 +104,7 @@ def record_text(record: Record, attempts: int = 1) -> str:
     return _open(*source, _ascii(record.key), _ascii(record.value), headers, record.timestamp, attempts)
 
 
-def letter_text(letter: DeadLetter) -> str:
+def letter_text(letter: Letter) -> str:
     """A dead letter, open."""
     return f"{record_text(letter.record, letter.attempts)},{json.dumps(letter.error)}"
 
@@ -114,7 +114,7 @@ def as_letter(number: int, group: str, text: Text) -> ParkedLetter:
     topic, partition, offset, key, value, headers, timestamp, attempts, error, at = json.loads(text)
     pairs = tuple((name, _bytes(value)) for name, value in headers)
     record = Record(topic, partition, offset, _bytes(key), _bytes(value), pairs, timestamp)
-    return ParkedLetter(number, group, DeadLetter(record, error, attempts), _time(at))
+    return ParkedLetter(number, group, Letter(record, error, attempts), _time(at))
 
 
 def _open(*items: object) -> str:

@@ -23,7 +23,7 @@ from tidegate.core.positions import GroupState, Position
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Work
 from tidegate.ledger.base import Decide, Ledger, Rows
-from tidegate.ledger.limits import Limits, Patience
+from tidegate.ledger.limits import Limits
 from tidegate.ledger.redis import codec
 from tidegate.ledger.redis.attempt import Attempt
 from tidegate.ledger.redis.codec import GroupRow, Text, field
@@ -143,13 +143,13 @@ class RedisLedger(Ledger[RedisTransaction]):
         """See :meth:`Ledger.read`."""
         which = "all" if partitions is None else "some"
         args: list[Text] = [self._key("positions", ""), which, _encoded(group), *map(field, partitions or ())]
-        state, rows = self._patiently(f"reading group {group!r}", lambda: self._read([self._key("groups")], args))
+        state, rows = self._asked(f"reading group {group!r}", lambda: self._read([self._key("groups")], args))
         return _group_state(group, state, rows)
 
     def read_all(self) -> dict[str, GroupState]:
         """See :meth:`Ledger.read_all`."""
         args = [self._key("positions", "")]
-        reply = self._patiently("reading all groups", lambda: self._read([self._key("groups")], args))
+        reply = self._asked("reading all groups", lambda: self._read([self._key("groups")], args))
         states = (_group_state("", state, rows) for state, rows in zip(reply[::2], reply[1::2], strict=True))
         return {state.group: state for state in sorted(states, key=lambda state: state.group)}
 
@@ -169,12 +169,12 @@ class RedisLedger(Ledger[RedisTransaction]):
     ) -> list[tuple[int, list[Text]]]:
         keys = [self._journal_key(group, tp) for tp, _, _ in places]
         args = [_PAGE, *(arg for _, start, before in places for arg in (start, before))]
-        return list(self._patiently(f"reading the journal of group {group!r}", lambda: self._page(keys, args)))
+        return list(self._asked(f"reading the journal of group {group!r}", lambda: self._page(keys, args)))
 
     def dead_letters(self, group: str, *, after: int = 0, limit: int = 100) -> list[ParkedLetter]:
         """See :meth:`Ledger.dead_letters`."""
         first = f"{max(after, 0) + 1}-0"
-        found = self._patiently(
+        found = self._asked(
             f"reading the dead letters of group {group!r}",
             lambda: self._client.xrange(self._key("letters", group), first, "+", count=limit) if limit > 0 else [],
         )
@@ -247,20 +247,19 @@ class RedisLedger(Ledger[RedisTransaction]):
         return bool(status), answer
 
     def _set_paused(self, group: str, kind: Kind, note: str | None) -> bool:
-        def set_once() -> bool:
+        self._ready()
+        with self._meant():
             text = self._client.hget(self._key("groups"), group.encode())
-            row = codec.as_group(group, text)
-            paused = kind is Kind.PAUSE
-            if row.paused == paused:
-                return False
-            attempt = Attempt(group)
-            entry = Entry(None, row.seq + 1, kind, 0, 0, 0, 0, None, None, note)
-            attempt.change_group(GroupRow(group, paused, row.seq + 1), text, entry)
-            if not self._sent(attempt)[0]:
-                raise Conflict("other processes keep changing this group")
-            return True
-
-        return self._patiently(f"{kind} group {group!r}", set_once)
+        row = codec.as_group(group, text)
+        paused = kind is Kind.PAUSE
+        if row.paused == paused:
+            return False
+        attempt = Attempt(group)
+        entry = Entry(None, row.seq + 1, kind, 0, 0, 0, 0, None, None, note)
+        attempt.change_group(GroupRow(group, paused, row.seq + 1), text, entry)
+        if not self._sent(attempt)[0]:
+            raise Conflict("other processes keep changing this group")
+        return True
 
     def prune(self, older_than: timedelta, group: str | None = None) -> int:
         """See :meth:`Ledger.prune`."""
@@ -271,19 +270,19 @@ class RedisLedger(Ledger[RedisTransaction]):
         for name in groups:
             keys = [self._key("positions", name)]
             args: list[Text | int] = [_encoded(name), self._key("journal", ""), age]
-            while some := self._patiently(what, partial(self._prune, keys, args)):
+            while some := self._asked(what, partial(self._prune, keys, args)):
                 pruned += some
         return pruned
 
     def _groups(self, what: str) -> list[str]:
-        stored = self._patiently(what, lambda: self._client.hvals(self._key("groups")))
+        stored = self._asked(what, lambda: self._client.hvals(self._key("groups")))
         return [codec.as_group("", text).group for text in stored]
 
     def drop_letters(self, group: str, ids: Iterable[int]) -> int:
         """See :meth:`Ledger.drop_letters`."""
         numbers = [f"{number}-0" for number in ids if number > 0]
         drop = partial(self._client.xdel, self._key("letters", group), *numbers)
-        return int(self._patiently(f"dropping dead letters of group {group!r}", drop)) if numbers else 0
+        return int(self._asked(f"dropping dead letters of group {group!r}", drop)) if numbers else 0
 
     # Keys and errors
 
@@ -305,15 +304,13 @@ class RedisLedger(Ledger[RedisTransaction]):
                 self._client.connection_pool.disconnect(inuse_connections=False)
             raise
 
-    def _patiently(self, what: str, ask: Callable[[], T]) -> T:
-        self._ready()
-        patience = Patience(self.limits, what)
-        while True:
-            try:
-                with self._meant():
-                    return ask()
-            except Trouble as trouble:
-                patience.again(trouble)
+    def _asked(self, what: str, ask: Callable[[], T]) -> T:
+        def understood() -> T:
+            self._ready()
+            with self._meant():
+                return ask()
+
+        return self._patiently(what, understood)
 
     def __str__(self) -> str:
         options = self._client.get_connection_kwargs()

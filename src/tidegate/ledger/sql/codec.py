@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from tidegate.core.journal import Entry, Kind
-from tidegate.core.letters import DeadLetter, ParkedLetter
+from tidegate.core.letters import Letter, ParkedLetter
 from tidegate.core.positions import Identity, Position
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.spans import Work
@@ -114,7 +114,7 @@ def as_entry(row: Sequence[Any], time: Time) -> Entry:
     return Entry(source, seq, Kind(kind), start, end, records, epoch, owner, token, note, time(at))
 
 
-def letter_row(letter: DeadLetter) -> dict[str, Any]:
+def letter_row(letter: Letter) -> dict[str, Any]:
     """A dead letter as the parameters of its INSERT; header values are kept exactly, as base64."""
     record = letter.record
     headers = [[name, None if value is None else base64.b64encode(value).decode()] for name, value in record.headers]
@@ -136,7 +136,7 @@ def as_letter(group: str, row: Sequence[Any], time: Time) -> ParkedLetter:
     number, topic, partition, offset, key, value, timestamp, headers, error, attempts, at = row
     decoded = tuple((name, None if v is None else base64.b64decode(v)) for name, v in json.loads(headers))
     record = Record(topic, partition, offset, _bytes(key), _bytes(value), decoded, timestamp)
-    return ParkedLetter(number, group, DeadLetter(record, error, attempts), time(at))
+    return ParkedLetter(number, group, Letter(record, error, attempts), time(at))
 
 
 def note_text(note: str | None) -> str | None:

@@ -25,7 +25,7 @@ from tidegate.core.positions import GroupState, Position
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Work
 from tidegate.ledger.base import Decide, Ledger, Rows
-from tidegate.ledger.limits import Limits, Patience
+from tidegate.ledger.limits import Limits
 from tidegate.ledger.sql.codec import (
     as_entry,
     as_letter,
@@ -44,7 +44,7 @@ from tidegate.ledger.sql.schema import STEPS, Tables, tables
 from tidegate.ledger.sql.sqlite import SQLite
 from tidegate.ledger.sql.statements import Statements
 from tidegate.ledger.sql.transaction import SqlTransaction
-from tidegate.ledger.trouble import Conflict, ConnectionLost, LockWaitOver, NotMoved, OutcomeUnknown, Trouble
+from tidegate.ledger.trouble import Conflict, ConnectionLost, LockWaitOver, NotMoved, OutcomeUnknown
 
 __all__ = ["SqlLedger"]
 
@@ -85,10 +85,13 @@ class SqlLedger(Ledger[SqlTransaction]):
         store = self._meet()
         with self._connection() as conn, self._own_errors(), store.dialect.one_creator(conn, f"{self.prefix}create"):
             version = self._version(conn)
-            for number, step in enumerate(STEPS[version:], version + 1):
+            for step in STEPS[version:]:
                 for table in step(store.tables):
                     table.create(conn, checkfirst=True)
-                conn.execute(store.statements.set_version, {"version": number})
+            # Last, and at once: where DDL commits by itself, others must not see a version that is half there.
+            numbers = [{"version": number} for number in range(version + 1, len(STEPS) + 1)]
+            if numbers:
+                conn.execute(store.statements.set_version, numbers)
         self._ready = True
 
     def close(self) -> None:
@@ -185,13 +188,11 @@ class SqlLedger(Ledger[SqlTransaction]):
         return [as_letter(group, row, store.dialect.time) for row in rows]
 
     def _query(self, statement: TextClause, parameters: dict[str, Any]) -> list[Any]:
-        patience = Patience(self.limits, f"reading the ledger at {self}")
-        while True:
-            try:
-                with self._connection() as conn, self._own_errors():
-                    return list(conn.execute(statement, parameters))
-            except Trouble as trouble:
-                patience.again(trouble)
+        def ask() -> list[Any]:
+            with self._connection() as conn, self._own_errors():
+                return list(conn.execute(statement, parameters))
+
+        return self._patiently(f"reading the ledger at {self}", ask)
 
     # Writing
 
@@ -283,17 +284,20 @@ class SqlLedger(Ledger[SqlTransaction]):
             {"group": row[0], "topic": row[1], "partition_id": row[2], "keep": row[3]}
             for row in self._query(store.statements.prunable, scope)
         ]
-        pruned = 0
-        for chunk in (keys[i : i + 100] for i in range(0, len(keys), 100)):
-            with self._session() as conn, self._own_errors():
-                pruned += sum(conn.execute(store.statements.prune, key).rowcount for key in chunk)
-        return pruned
+        chunks = [keys[i : i + 100] for i in range(0, len(keys), 100)]
+        return sum(self._run_for_each("prune the journal", store.statements.prune, chunk) for chunk in chunks)
 
     def drop_letters(self, group: str, ids: Iterable[int]) -> int:
         """See :meth:`Ledger.drop_letters`."""
-        drop = self._store().statements.drop_letter
-        with self._session() as conn, self._own_errors():
-            return sum(conn.execute(drop, {"group": group, "id": number}).rowcount for number in ids)
+        keys = [{"group": group, "id": number} for number in ids]
+        return self._run_for_each("drop dead letters", self._store().statements.drop_letter, keys)
+
+    def _run_for_each(self, what: str, statement: TextClause, parameters: list[dict[str, Any]]) -> int:
+        def run() -> int:
+            with self._session() as conn, self._own_errors():
+                return sum(conn.execute(statement, each).rowcount for each in parameters)
+
+        return self._patiently(what, run)
 
     # Sessions and errors
 

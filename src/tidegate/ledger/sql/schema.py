@@ -59,7 +59,9 @@ def tables(prefix: str, *, collation: str | None, sentinel: bool) -> Tables:
         return String(length, collation=collation)
 
     def table(name: str, *items: Any) -> Table:
-        return Table(prefix + name, meta, *items, **_MYSQL, sqlite_with_rowid=name == "dead_letters")
+        # Letters are numbered, and no number is given twice; the other tables are their primary keys.
+        numbered = name == "dead_letters"
+        return Table(prefix + name, meta, *items, **_MYSQL, sqlite_autoincrement=numbered, sqlite_with_rowid=numbered)
 
     time = DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
     blob = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
