@@ -13,7 +13,8 @@ from benchmarks.report import Report
 from benchmarks.stores import Store, sql_stores
 from tidegate import Claim, Span, TopicPartition
 
-PAIRS = 60
+PAIRS = 80
+WARM = 15
 ROWS = 20_000
 
 
@@ -56,7 +57,7 @@ def statements(store: Store, report: Report) -> None:
 def bulk(store: Store, report: Report) -> None:
     """The same load in a transaction of the bare engine and in one of the ledger, one after the other, in turns."""
     store.prepare([(n, f"customer-{n % 997}", n * 31 % 100_000, f"order number {n} of many") for n in range(ROWS)])
-    group = Partitions(store, "bulk", 1)
+    group = Partitions(store, f"bulk-{time.monotonic_ns()}", 1)
     group.claim()
 
     def without() -> None:
@@ -68,12 +69,12 @@ def bulk(store: Store, report: Report) -> None:
 
     ratios, base = [], []
     gc.disable()
-    for pair in range(PAIRS + 5):
+    for pair in range(PAIRS + WARM):
         took = {}
         for way in (without, through) if pair % 2 else (through, without):
             took[way] = timed(way)
             store.empty()
-        if pair >= 5:  # warm
+        if pair >= WARM:
             ratios.append(took[through] / took[without])
             base.append(took[without])
     gc.enable()

@@ -46,8 +46,10 @@ class ClaimRequest:
         why = self._why_start(row)
         deployment = self.deployment or row.deployment
         if why is None:
-            kept = row._replace(identity=row.identity.filled(identity), deployment=deployment)
-            return kept.claimed(self.owner)
+            filled = row.identity.filled(identity)
+            if filled != row.identity or deployment != row.deployment:
+                row = row._replace(identity=filled, deployment=deployment)
+            return row.claimed(self.owner)
         change = row.edited(starts[partition], why)
         moved = change.position._replace(identity=identity.filled(row.identity), deployment=deployment)
         return change.then(moved.claimed(self.owner))

@@ -28,6 +28,8 @@ class Identity(NamedTuple):
 
     def filled(self, other: Identity) -> Identity:
         """What is known from here, and from ``other`` where nothing is known here."""
+        if other is self or (self.cluster_id and self.topic_id):
+            return self
         return Identity(self.cluster_id or other.cluster_id, self.topic_id or other.topic_id)
 
 
@@ -62,7 +64,16 @@ class Position(NamedTuple):
 
     def claimed(self, owner: str) -> Change:
         """Take the position for ``owner``: whoever held it is fenced from here on."""
-        new = self._replace(epoch=self.epoch + 1, owner=owner, token=None, seq=self.seq + 1)
+        new = Position(
+            self.partition,
+            self.next_offset,
+            self.epoch + 1,
+            owner,
+            None,
+            self.seq + 1,
+            self.identity,
+            self.deployment,
+        )
         return Change(new, (new._entry(Kind.CLAIM, self.next_offset),))
 
     def released(self) -> Change:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Table
+from sqlalchemy import Connection, Engine, Table, TextClause
 from sqlalchemy.exc import DBAPIError
 
 from tidegate.core.errors import LedgerError
@@ -56,13 +56,15 @@ class Dialect(ABC):
         """Like :meth:`rows`, in a query."""
         return self.rows(columns)
 
-    def parameters(self, common: Mapping[str, Any], rows: list[dict[str, Any]]) -> Any:
-        """What a statement with :meth:`rows` is run with: one parameter, ``:rows``, in the order of the columns."""
+    def parameters(self, common: Mapping[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """What a query with :meth:`keys` is run with: the rows are one parameter, in the order of the columns."""
         return {**common, "rows": as_json(rows)}
 
-    def key_parameters(self, common: Mapping[str, Any], rows: list[dict[str, Any]]) -> Any:
-        """What a query with :meth:`keys` is run with."""
-        return self.parameters(common, rows)
+    def write(
+        self, conn: Connection, statement: TextClause, common: Mapping[str, Any], rows: list[dict[str, Any]]
+    ) -> int:
+        """Run a statement with :meth:`rows`, and count the rows that it changed."""
+        return conn.execute(statement, self.parameters(common, rows)).rowcount
 
     def join(self, rows: str, table: str, on: str) -> str:
         """The rows of ``table`` (as ``p``) that belong to ``rows``, in their order if that matters."""

@@ -212,12 +212,12 @@ class SqlLedger(Ledger[SqlTransaction]):
             old = [change.position for change in changes if not change.is_new]
             if new:
                 conn.execute(statements.insert_group, {"group": group})
-                conn.execute(statements.insert_positions, dialect.parameters({"group": group}, position_rows(new)))
+                dialect.write(conn, statements.insert_positions, {"group": group}, position_rows(new))
             if old:
-                conn.execute(statements.update_positions, dialect.parameters({"group": group}, position_rows(old)))
+                dialect.write(conn, statements.update_positions, {"group": group}, position_rows(old))
             entries = [entry for change in changes for entry in change.entries]
             if entries:
-                conn.execute(statements.insert_journal, dialect.parameters({"group": group}, entry_rows(entries)))
+                dialect.write(conn, statements.insert_journal, {"group": group}, entry_rows(entries))
 
     def _evicted(self, group: str, partitions: list[TopicPartition]) -> bool:
         """End the sessions that hold rows longer than anybody may, where the store does not do so itself."""
@@ -248,11 +248,11 @@ class SqlLedger(Ledger[SqlTransaction]):
         """The compare-and-set: every row, or none."""
         store = self._store()
         if len(work.steps) > 1 and store.dialect.locks_first:
-            self._lock(conn, work.group, work.partitions)
+            conn.execute(store.statements.lock_only, self._keys(work.group, work.partitions))
         common = {"token": work.token, "move": work.move.value, "note": note_text(work.note)}
-        parameters = store.dialect.parameters(common | _first_row(work), step_rows(work))
+        rows = step_rows(work)
         for statement in store.statements.advance:
-            if conn.execute(statement, parameters).rowcount != len(work.steps):
+            if store.dialect.write(conn, statement, common | _first_row(work), rows) != len(work.steps):
                 raise _NoMatch
 
     def _locked(self, work: Work) -> Rows:
@@ -350,7 +350,7 @@ class SqlLedger(Ledger[SqlTransaction]):
         dialect = self._meet().dialect
         try:
             yield
-        except DBAPIError as error:
+        except (DBAPIError, self.engine.dialect.loaded_dbapi.Error) as error:
             cause = driver_error(error)
             if trouble := dialect.trouble(cause):
                 raise trouble from error
@@ -394,8 +394,7 @@ class SqlLedger(Ledger[SqlTransaction]):
             raise
 
     def _keys(self, group: str, partitions: Iterable[TopicPartition]) -> dict[str, Any]:
-        parameters: dict[str, Any] = self._store().dialect.key_parameters({"group": group}, key_rows(partitions))
-        return parameters
+        return self._store().dialect.parameters({"group": group}, key_rows(partitions))
 
     def _position(self, row: Sequence[Any]) -> Position:
         return as_position(row, self._store().dialect.time)

@@ -50,6 +50,10 @@ class Statements:
             f"SELECT {locked} FROM {dialect.join(keys, positions, _SAME_KEY)} "
             f"ORDER BY p.topic, p.partition_id{dialect.locking}"
         )
+        self.lock_only = _statement(
+            f"SELECT count(*) FROM (SELECT 1 FROM {dialect.join(keys, positions, _SAME_KEY)} "
+            f"ORDER BY p.topic, p.partition_id{dialect.locking}) AS locked"
+        )
         self.read = _statement(
             f"SELECT v.topic, v.partition_id, g.paused, {row} FROM {keys} "
             f"LEFT JOIN {positions} AS p ON {_SAME_KEY} LEFT JOIN {groups} AS g ON g.consumer_group = :group"
