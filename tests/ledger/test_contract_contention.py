@@ -9,6 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from time import monotonic
 
+import pytest
+
 from tidegate.core.errors import Fenced
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Span
@@ -40,7 +42,10 @@ def fought(executor: Executor, recipe: Callable[[], Store], seconds: float) -> S
     return Score(*(sum(column) for column in zip(*scores, strict=True)))
 
 
-def test_eight_processes_fight_over_four_partitions_and_every_span_is_committed_once(store: Store) -> None:
+@pytest.mark.parametrize("seconds", [SECONDS, pytest.param(60.0, marks=pytest.mark.chaos)])
+def test_eight_processes_fight_over_four_partitions_and_every_span_is_committed_once(
+    store: Store, seconds: float
+) -> None:
     executor: Executor
     if store.in_process:
         contention.prepare(threading.Barrier(CONTENDERS))
@@ -50,7 +55,7 @@ def test_eight_processes_fight_over_four_partitions_and_every_span_is_committed_
         executor = ProcessPoolExecutor(
             CONTENDERS, mp_context=spawn, initializer=contention.prepare, initargs=(spawn.Barrier(CONTENDERS),)
         )
-    score = fought(executor, store.recipe(), SECONDS)
+    score = fought(executor, store.recipe(), seconds)
     assert_every_span_once(store)
     assert set(offsets(store.ledger)) == set(PARTITIONS)
     assert min(offsets(store.ledger).values()) > 0
