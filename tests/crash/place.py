@@ -29,7 +29,7 @@ class Place:
     @classmethod
     def fresh(cls, url: str) -> Place:
         """Set up: the ledger's tables, and a table for the data without any key that could hide a duplicate."""
-        name = f"t{os.getpid()}_{next(_serial)}_"
+        name = f"crash{os.getpid()}_{next(_serial)}_"
         place = cls(url, f"{{{name}}}:" if url.startswith("redis") else name)
         place.ledger().create()
         if not place.is_redis:
