@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -95,10 +96,7 @@ class SQLite(Dialect):
     def one_creator(self, conn: Connection, name: str) -> Iterator[None]:
         """See :meth:`Dialect.one_creator`."""
         if self.owned:
-            # Readers and a writer do not stop each other then. It stays with the file, so a user's own engine is left
-            # alone.
-            conn.exec_driver_sql("PRAGMA journal_mode = WAL")
-            conn.rollback()
+            self._use_write_ahead_log(_driver(conn))
         self.begin(conn)
         try:
             yield
@@ -106,6 +104,21 @@ class SQLite(Dialect):
         except BaseException:
             self.rollback(conn)
             raise
+
+    def _use_write_ahead_log(self, driver: sqlite3.Connection) -> None:
+        """Readers and a writer do not stop each other then. It stays with the file: a user's own engine is left alone.
+
+        Changing it needs the database for itself for a moment, and does not wait for that by itself.
+        """
+        deadline = time.monotonic() + self.limits.lock_wait
+        while driver.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+            try:
+                driver.execute("PRAGMA journal_mode = WAL")
+                return  # whatever became of it: not every database can have one
+            except sqlite3.OperationalError as error:
+                if self.trouble(error) is None or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
 
     def trouble(self, error: BaseException) -> Trouble | None:
         """See :meth:`Dialect.trouble`."""
