@@ -6,10 +6,10 @@ import os
 import platform
 import sys
 
-from benchmarks import ledger
+from benchmarks import ledger, listeners
 from benchmarks.report import Report
 
-BENCHMARKS = {"ledger": ledger.run}
+BENCHMARKS = {"ledger": ledger.run, "listeners": listeners.run}
 
 
 def main(names: list[str]) -> int:

@@ -14,11 +14,23 @@ class Report:
     def heading(self, title: str) -> None:
         print(f"\n{title}\n{'-' * len(title)}", flush=True)
 
-    def figure(self, name: str, value: float, unit: str, *, at_most: float | None = None, detail: str = "") -> None:
+    def figure(
+        self,
+        name: str,
+        value: float,
+        unit: str,
+        *,
+        at_most: float | None = None,
+        at_least: float | None = None,
+        detail: str = "",
+    ) -> None:
         bar = ""
-        if at_most is not None:
-            kept = value <= at_most
-            bar = f"  (bar: at most {at_most:g} {unit}, {'kept' if kept else 'MISSED'})"
-            if not kept:
-                self.missed.append(f"{name}: {value:.3g} {unit}, bar {at_most:g}")
+        for limit, kept, word in (
+            (at_most, at_most is not None and value <= at_most, "at most"),
+            (at_least, at_least is not None and value >= at_least, "at least"),
+        ):
+            if limit is not None:
+                bar = f"  (bar: {word} {limit:g} {unit}, {'kept' if kept else 'MISSED'})"
+                if not kept:
+                    self.missed.append(f"{name}: {value:.3g} {unit}, bar {limit:g}")
         print(f"{name:<58} {value:>9.3f} {unit}{bar}{'  ' + detail if detail else ''}", flush=True)

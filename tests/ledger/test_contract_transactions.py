@@ -314,3 +314,17 @@ def test_a_handler_that_ends_its_transaction_separates_nothing(store: Store, swa
         advance(store, claims, span(0, 3))
     assert offsets(store.ledger) == {FIRST: 3}
     assert store.rows() == rows_of(span(0, 3))
+
+
+def test_a_detached_transaction_writes_data_and_letters_and_leaves_the_position_alone(store: Store) -> None:
+    claims = store.ledger.claim(GROUP, [FIRST])
+    with store.ledger.detached(claims, [span(0, 3)]) as tx:
+        writing(store, span(0, 3))(tx)
+        tx.park(Letter(Record("orders", 0, 1), "no"))
+    assert [row.offset for row in store.rows()] == [0, 1, 2]
+    assert len(store.ledger.dead_letters(GROUP)) == 1
+    assert offsets(store.ledger) == {FIRST: 0}
+    with pytest.raises(ZeroDivisionError), store.ledger.detached(claims, [span(0, 3)]) as tx:
+        writing(store, span(0, 3))(tx)
+        raise ZeroDivisionError
+    assert len(store.rows()) == 3

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AlreadyDone",
+    "BrokerUnavailable",
     "ConfigurationError",
     "Fenced",
     "IdentityChanged",
@@ -18,6 +19,7 @@ __all__ = [
     "LedgerDenied",
     "LedgerError",
     "LedgerUnavailable",
+    "ListenerStopped",
     "NotCommitted",
     "PositionMissing",
     "SchemaError",
@@ -36,6 +38,14 @@ class ConfigurationError(TidegateError):
 
 class InvalidName(ConfigurationError):
     """A group or topic name that Kafka or the ledger cannot hold."""
+
+
+class BrokerUnavailable(TidegateError):
+    """The Kafka cluster did not answer, or refused the login."""
+
+
+class ListenerStopped(TidegateError):
+    """A listener cannot go on: what happened, and what to do."""
 
 
 class LedgerError(TidegateError):

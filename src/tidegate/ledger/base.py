@@ -173,6 +173,17 @@ class Ledger(ABC, Generic[Tx]):
         except Trouble as trouble:
             raise NotCommitted(f"{work}: {trouble}; nothing was committed, run the block again") from trouble
 
+    @contextmanager
+    def detached(self, claims: Claims, spans: Iterable[Span]) -> Iterator[Tx]:
+        """A transaction that does not move the positions: for at-least-once, before :meth:`transact` moves them alone,
+        and for at-most-once, after it. A crash between the two repeats the spans, or loses them."""
+        work = Work.of(claims, spans)
+        try:
+            with self._detached(work) as tx:
+                yield tx
+        except Trouble as trouble:
+            raise NotCommitted(f"{work}: {trouble}; whether it was committed is not known") from trouble
+
     def _landed(self, work: Work, unknown: OutcomeUnknown) -> bool:
         """Whether a COMMIT that was not answered was carried out."""
         patience = Patience(self.limits, str(work), unknown)
@@ -323,6 +334,10 @@ class Ledger(ABC, Generic[Tx]):
 
         Raises :class:`NotMoved` if the compare-and-set does not match every row; :class:`Trouble` otherwise.
         """
+
+    @abstractmethod
+    def _detached(self, work: Work) -> AbstractContextManager[Tx]:
+        """Like :meth:`_open`, without the advance."""
 
     @abstractmethod
     def _locked(self, work: Work) -> Rows:

@@ -34,6 +34,15 @@ class MemoryTransaction(Transaction):
         """Write a row."""
         self.rows.append((table, row))
 
+    @contextmanager
+    def _savepoint(self) -> Iterator[None]:
+        written = len(self.rows)
+        try:
+            yield
+        except BaseException:
+            del self.rows[written:]
+            raise
+
     def rollback(self) -> None:
         """What a database does behind a handler's back: everything so far is gone, the rest would be a new
         transaction.
@@ -128,6 +137,13 @@ class MemoryLedger(Ledger[MemoryTransaction]):
             self._advance(tx)
             yield tx
             self._check_sentinel(tx)
+            self._commit(tx)
+
+    @contextmanager
+    def _detached(self, work: Work) -> Iterator[MemoryTransaction]:
+        with self._lock():
+            tx = MemoryTransaction(work)
+            yield tx
             self._commit(tx)
 
     def _advance(self, tx: MemoryTransaction) -> None:

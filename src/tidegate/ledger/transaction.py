@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
 from typing import NamedTuple
 
@@ -21,6 +23,23 @@ class Transaction:
     def park(self, letter: Letter) -> None:
         """Keep a record whose handling failed for good; stored by this transaction, or not at all."""
         self.letters.append(letter)
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """A block that is undone by itself if it raises, letters included: for work that may fail without ending the
+        transaction. Blocks may be nested.
+        """
+        parked = len(self.letters)
+        try:
+            with self._savepoint():
+                yield
+        except BaseException:
+            del self.letters[parked:]
+            raise
+
+    def _savepoint(self) -> AbstractContextManager[object]:
+        """The same for the data: what a store implements."""
+        raise NotImplementedError
 
 
 class Outcome(Enum):

@@ -34,7 +34,7 @@ for i = 1, tonumber(take()) do
 end
 
 -- Each text names its attempt, so this attempt was carried out before: its reply was lost and a client sent it again.
-if landed then return {1, 0} end
+if landed and #rows > 0 then return {1, 0} end
 
 -- Whoever cannot get a change in edgeways asks for a turn; the others wait meanwhile. It expires if its holder dies.
 local turn = redis.call('GET', KEYS[4])

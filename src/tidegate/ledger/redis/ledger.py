@@ -219,6 +219,13 @@ class RedisLedger(Ledger[RedisTransaction]):
             raise NotMoved({row.partition: row for row in codec.as_positions(answer)})
         tx.failed = answer
 
+    @contextmanager
+    def _detached(self, work: Work) -> Iterator[RedisTransaction]:
+        self._ready()
+        tx = RedisTransaction(work, self._encode)
+        yield tx
+        _, tx.failed = self._sent(Attempt(work.group), tx)
+
     def _locked(self, work: Work) -> Rows:
         """A plain read, as nothing is decided on it that a script still on its way could overturn: that one loses its
         compare-and-set against what the caller does next, or comes first and is known by its token then."""

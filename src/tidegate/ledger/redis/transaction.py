@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn, Self, TypeAlias
 
 from redis import ConnectionPool
@@ -99,6 +100,15 @@ class RedisTransaction(Transaction):
         ``record`` is what is parked if the command fails. Without it, the dead letter names the command and the spans.
         """
         self.redis.collect(command, record)
+
+    @contextmanager
+    def _savepoint(self) -> Iterator[None]:
+        collected = len(self.redis.command_stack)
+        try:
+            yield
+        except BaseException:
+            del self.redis.command_stack[collected:]
+            raise
 
     @property
     def commands(self) -> list[tuple[list[bytes], Record | None]]:

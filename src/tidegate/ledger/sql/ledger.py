@@ -229,20 +229,30 @@ class SqlLedger(Ledger[SqlTransaction]):
 
     @contextmanager
     def _open(self, work: Work) -> Iterator[SqlTransaction]:
-        store = self._store()
         try:
             with self._session(work) as conn:
-                tx = SqlTransaction(work, conn)
                 with self._own_errors():
                     self._advance(conn, work)
-                with self._handler_errors(conn, work):
+                with self._handled(conn, work) as tx:
                     yield tx
-                if tx.letters:
-                    letters = [{"group": work.group, **letter_row(letter)} for letter in tx.letters]
-                    with self._own_errors():
-                        conn.execute(store.statements.insert_letter, letters)
         except _NoMatch:
             raise NotMoved(self._locked(work)) from None
+
+    @contextmanager
+    def _detached(self, work: Work) -> Iterator[SqlTransaction]:
+        with self._session() as conn, self._handled(conn, work) as tx:
+            yield tx
+
+    @contextmanager
+    def _handled(self, conn: Connection, work: Work) -> Iterator[SqlTransaction]:
+        """The handler's part of a transaction, and the letters that it parked."""
+        tx = SqlTransaction(work, conn)
+        with self._handler_errors(conn, work):
+            yield tx
+        if tx.letters:
+            letters = [{"group": work.group, **letter_row(letter)} for letter in tx.letters]
+            with self._own_errors():
+                conn.execute(self._store().statements.insert_letter, letters)
 
     def _advance(self, conn: Connection, work: Work) -> None:
         """The compare-and-set: every row, or none."""

@@ -28,8 +28,5 @@ class SqlTransaction(Transaction):
         """Run a SQLAlchemy statement; ``parameters`` as for ``Connection.execute``."""
         return self.connection.execute(statement, parameters)
 
-    def savepoint(self) -> AbstractContextManager[Any]:
-        """A block that is rolled back by itself if it raises: for statements that may fail without ending the
-        transaction.
-        """
+    def _savepoint(self) -> AbstractContextManager[object]:
         return self.connection.begin_nested()

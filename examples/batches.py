@@ -1,0 +1,20 @@
+"""A batch at a time, as models: one statement for all of it. What does not validate is a dead letter."""
+
+from os import environ
+
+from pydantic import BaseModel
+from sqlalchemy import text
+
+from tidegate import App, DeadLetter, Transaction
+
+app = App(kafka=environ.get("KAFKA", "localhost:9092"), ledger=environ.get("LEDGER", "sqlite:///shop.db"))
+
+
+class Order(BaseModel):
+    id: int
+    total: int
+
+
+@app.listener("orders", group="reporting", on_error=DeadLetter())
+def report(orders: list[Order], tx: Transaction) -> None:
+    tx.execute(text("INSERT INTO reported (id, total) VALUES (:id, :total)"), [order.model_dump() for order in orders])

@@ -1,0 +1,21 @@
+"""Orders into bills, exactly once: SQLite holds the bills and the positions."""
+
+from dataclasses import dataclass
+from os import environ
+
+from sqlalchemy import text
+
+from tidegate import App, Transaction
+
+app = App(kafka=environ.get("KAFKA", "localhost:9092"), ledger=environ.get("LEDGER", "sqlite:///shop.db"))
+
+
+@dataclass
+class Order:
+    id: int
+    total: int
+
+
+@app.listener("orders", group="billing")
+def bill(order: Order, tx: Transaction) -> None:
+    tx.execute(text("INSERT INTO bills (id, total) VALUES (:id, :total)"), {"id": order.id, "total": order.total})

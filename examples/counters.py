@@ -1,0 +1,13 @@
+"""Counters in Redis: each record counts once, because the position moves in the script that counts."""
+
+from os import environ
+
+from tidegate import App, Record
+from tidegate.ledger.redis import RedisTransaction
+
+app = App(kafka=environ.get("KAFKA", "localhost:9092"), ledger=environ.get("LEDGER", "redis://localhost:6379/0"))
+
+
+@app.listener("orders", group="counting")
+def count(record: Record, tx: RedisTransaction) -> None:
+    tx.redis.hincrby("{tidegate}:orders", (record.key or b"?").decode(), 1)

@@ -1,0 +1,19 @@
+"""A poll loop of your own, on Redis: the offset and the data move in one script."""
+
+from os import environ
+
+from confluent_kafka import Consumer
+
+from tidegate import Fenced, OwnLoop, open_ledger
+
+kafka = {"bootstrap.servers": environ.get("KAFKA", "localhost:9092"), "group.id": "adding"}
+consumer = Consumer(kafka | {"enable.auto.commit": False, "auto.offset.reset": "error"})
+ledger = open_ledger(environ.get("LEDGER", "redis://localhost:6379/0"))
+loop = OwnLoop(consumer, ledger, ["orders"], group="adding")
+while True:
+    if record := loop.accept(consumer.poll(1.0)):
+        try:
+            with loop.transaction(record) as tx:
+                tx.redis.incrby("{tidegate}:total", int(record.value or 0))
+        except Fenced as fenced:
+            print(fenced)

@@ -1,0 +1,10 @@
+"""Listeners: Python functions bound to topics."""
+
+from __future__ import annotations
+
+from tidegate.app.app import App, Listener
+from tidegate.app.decoding import DecodingError
+from tidegate.app.handling import HandlerFailed
+from tidegate.app.spec import ListenerSpec, Topics
+
+__all__ = ["App", "DecodingError", "HandlerFailed", "Listener", "ListenerSpec", "Topics"]

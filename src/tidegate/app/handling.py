@@ -1,0 +1,267 @@
+"""Handling: a handler over the records of one transaction, and what happens to those that it fails on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from sqlalchemy.exc import StatementError
+
+from tidegate.app.binding import Binding
+from tidegate.app.blame import database_error
+from tidegate.app.decoding import DecodingError
+from tidegate.core.errors import TidegateError
+from tidegate.core.letters import Letter
+from tidegate.core.records import Record, TopicPartition
+from tidegate.core.recovery import Again, Fail, FailurePolicy, Park, Retry, StepOver, decide
+from tidegate.ledger.transaction import Transaction
+
+__all__ = ["Handled", "HandlerFailed", "Handling", "OnRetry", "Skipped"]
+
+OnRetry: TypeAlias = Callable[[Record, int, float, Exception], object]
+"""Told the record, the attempts so far, the seconds to wait and the error, before a record is tried again."""
+
+_LONGEST_TEXT = 1000
+
+
+class HandlerFailed(TidegateError):
+    """A handler failed on a record, and the policy says to stop: nothing of the transaction is committed.
+
+    The error of the handler is the ``__cause__``. Of a batch that was not narrowed down, ``offset`` is the first one.
+    """
+
+    def __init__(
+        self, message: str, *, function: str, group: str, partition: TopicPartition, offset: int, attempts: int
+    ) -> None:
+        super().__init__(message)
+        self.function = function
+        self.group = group
+        self.partition = partition
+        self.offset = offset
+        self.attempts = attempts
+
+
+class Skipped(NamedTuple):
+    """A record that was stepped over, and why."""
+
+    record: Record
+    note: str
+
+
+class Handled(NamedTuple):
+    """What became of the records, once the transaction has committed: for observers."""
+
+    processed: int
+    skipped: tuple[Skipped, ...]
+    parked: tuple[Letter, ...]
+
+
+class Handling:
+    """Runs a bound handler inside a transaction of the ledger, as its policy says.
+
+    A record that cannot be decoded, or that the handler fails on, is retried, skipped or parked by itself; the others
+    are processed in their order, and all of it commits together. A batch is tried as a whole first, and then narrowed
+    down to its bad records, so the handler may be called with parts of it. Errors of the database are no record's fault
+    (see :mod:`tidegate.app.blame`): they pass through, for the ledger to run the transaction again or to stop.
+
+    It keeps nothing between runs, so that threads may share one, and the ledger may run it again. Waiting for another
+    attempt is done inside of the transaction.
+    """
+
+    def __init__(
+        self,
+        binding: Binding,
+        policy: FailurePolicy | None = None,
+        *,
+        sleep: Callable[[float], object] = time.sleep,
+        on_retry: OnRetry | None = None,
+    ) -> None:
+        self.binding = binding
+        self.policy = policy or Fail()
+        self.sleep = sleep
+        self.on_retry = on_retry
+        final = self.policy
+        while isinstance(final, Retry):
+            final = final.then
+        self.final = final
+
+    def run(self, records: Sequence[Record], tx: Transaction) -> Handled:
+        """Handle the records; to be called by the handler of :meth:`Ledger.transact`, and as often as that is."""
+        return _Run(self, records, tx).handled()
+
+
+class _Run:
+    """One run over the records of one transaction."""
+
+    def __init__(self, handling: Handling, records: Sequence[Record], tx: Transaction) -> None:
+        self._handling = handling
+        self._binding = handling.binding
+        self._tx = tx
+        self._all = records
+        self._records = list(records)  # those that can be decoded
+        self._values: list[Any] = self._records
+        self._places: Sequence[int] = range(len(records))  # where those are among all
+        self._given_up: dict[int, StepOver | Park] = {}  # by their places
+
+    def handled(self) -> Handled:
+        self._decode()
+        if isinstance(self._handling.policy, Fail):
+            self._run_straight()
+        elif self._binding.is_batch:
+            self._narrow_down()
+        else:
+            for index in range(len(self._records)):
+                self._settle(index, self._attempt(index, index + 1, self._values[index : index + 1]))
+        return self._given_up_in_order() if self._given_up else Handled(len(self._all), (), ())
+
+    def _decode(self) -> None:
+        decoding = self._binding.decoding
+        if decoding is None:
+            return
+        try:
+            self._values = list(map(decoding, self._records))
+        except DecodingError:
+            self._decode_one_by_one()
+
+    def _decode_one_by_one(self) -> None:
+        places: list[int] = []
+        self._records, self._values, self._places = [], [], places
+        for place, record in enumerate(self._all):
+            try:
+                value = self._binding.decode(record)
+            except DecodingError as error:
+                failure = error
+            else:
+                self._records.append(record)
+                self._values.append(value)
+                places.append(place)
+                continue
+            self._pass_on_if_databases(failure)  # a decoder may have asked one
+            self._decide(place, 1, failure)
+
+    def _run_straight(self) -> None:
+        """Without savepoints: the first error ends it all."""
+        records = self._records
+        call = self._binding.call
+        record, among = None, 1
+        try:
+            if not self._binding.is_batch:
+                for record, value in zip(records, self._values, strict=True):
+                    call(record, value, self._tx)
+            elif records:
+                record, among = records[0], len(records)
+                call(list(records), self._values, self._tx)
+            return
+        except Exception as error:
+            failure = error
+        self._pass_on_if_databases(failure)
+        assert record is not None  # noqa: S101  # nothing else can have failed
+        raise self._failed(record, 1, failure, among) from failure
+
+    def _narrow_down(self) -> None:
+        """Halve what fails until it is one record, the first half first: so the order is kept."""
+        pending = [(0, len(self._records))] if self._records else []
+        is_first = True
+        while pending:
+            start, end = pending.pop()
+            error = self._attempt(start, end, list(self._values) if is_first else None)
+            is_first = False
+            if end - start == 1:
+                self._settle(start, error)
+            elif error is not None:
+                middle = (start + end) // 2
+                pending += [(middle, end), (start, middle)]
+
+    def _attempt(self, start: int, end: int, values: list[Any] | None = None) -> Exception | None:
+        """Run the handler in a savepoint; what it raised, if that may be the fault of a record.
+
+        After the first attempt values are decoded again, for the handler may have changed those that it was given.
+        """
+        records = self._records[start:end]
+        try:
+            with self._tx.savepoint():
+                if values is None:
+                    values = list(map(self._binding.decode, records))
+                if self._binding.is_batch:
+                    self._binding.call(records, values, self._tx)
+                else:
+                    self._binding.call(records[0], values[0], self._tx)
+            return None
+        except Exception as error:
+            failure = error
+        self._pass_on_if_databases(failure)
+        return failure
+
+    def _settle(self, index: int, error: Exception | None) -> None:
+        """Go on with one record until it is processed, or given up as the policy says."""
+        attempts = 1
+        while error is not None:
+            again = self._decide(self._places[index], attempts, error)
+            if again is None:
+                return
+            if self._handling.on_retry is not None:
+                self._handling.on_retry(self._records[index], attempts, again.after, error)
+            self._handling.sleep(again.after)
+            attempts += 1
+            error = self._attempt(index, index + 1)
+
+    def _decide(self, place: int, attempts: int, error: Exception) -> Again | None:
+        """Note what becomes of a record; or say when to try again, which no decoding gets better by."""
+        handling = self._handling
+        policy = handling.final if isinstance(error, DecodingError) else handling.policy
+        decision = decide(policy, attempts, error)
+        if isinstance(decision, Again):
+            return decision
+        if isinstance(decision, StepOver | Park):
+            said = described(error)
+            steps_over = isinstance(decision, StepOver)
+            self._given_up[place] = StepOver(f"skipped after {said}") if steps_over else Park(said, attempts)
+            return None
+        raise self._failed(self._all[place], attempts, error) from error
+
+    def _given_up_in_order(self) -> Handled:
+        """Park at the end and in the order of the records, whether they failed in decoding or in the handler."""
+        skipped, parked = [], []
+        for place, noted in sorted(self._given_up.items()):
+            match noted:
+                case StepOver(note):
+                    skipped.append(Skipped(self._all[place], note))
+                case Park(error, attempts):
+                    parked.append(Letter(self._all[place], error, attempts))
+        for letter in parked:
+            self._tx.park(letter)
+        return Handled(len(self._all) - len(skipped) - len(parked), tuple(skipped), tuple(parked))
+
+    @staticmethod
+    def _pass_on_if_databases(error: Exception) -> None:
+        if (fault := database_error(error)) is not None:
+            raise fault
+
+    def _failed(self, record: Record, attempts: int, error: Exception, among: int = 1) -> HandlerFailed:
+        name, group = self._binding.name, self._tx.work.group
+        where = f"{record.source} offset {record.offset}"
+        if among > 1:
+            where = f"one of {among} records from {where} on"
+        if isinstance(error, DecodingError):
+            what = f"the value cannot be decoded: {error}"
+        else:
+            what = f"the handler failed{f' {attempts} times' if attempts > 1 else ''} with {described(error)}"
+        return HandlerFailed(
+            f"{name}, group {group!r}, {where}: {what}. The position stays in front of it; mend the handler, or let "
+            "on_error park or skip such records",
+            function=name,
+            group=group,
+            partition=record.source,
+            offset=record.offset,
+            attempts=attempts,
+        )
+
+
+def described(error: BaseException) -> str:
+    """An error for a dead letter or a log: of the database's only the first line, as the rest quotes parameters."""
+    cause = error.orig if isinstance(error, StatementError) and error.orig is not None else error
+    text = str(cause.args[1]) if len(cause.args) > 1 and isinstance(cause.args[0], int) else str(cause)
+    if isinstance(error, StatementError):
+        text = text.strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text[:_LONGEST_TEXT]}"

@@ -1,0 +1,67 @@
+"""``tidegate run``: run the listeners of an app."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidegate.cli.codes import ExitCode
+from tidegate.cli.failures import reported
+from tidegate.cli.loading import load
+from tidegate.cli.root import app
+from tidegate.cli.watching import LogLevel, log_to_stderr, serve_metrics, watch
+from tidegate.cli.workers import Workers, stop_with_parent
+from tidegate.settings import Settings
+
+__all__ = ["run"]
+
+_Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the app is, such as shop:app.")]
+_WorkerCount = Annotated[int, typer.Option(min=1, help="How many processes share the work.")]
+_UntilCaughtUp = Annotated[bool, typer.Option("--until-caught-up", help="Stop at the end of the logs.")]
+_Config = Annotated[Path | None, typer.Option(help="The settings; otherwise tidegate.toml here, if there is one.")]
+_Level = Annotated[LogLevel, typer.Option(help="From which level on to log.")]
+_Port = Annotated[
+    int | None, typer.Option(min=1, max=65535, help="Serve metrics at this port; each further worker one higher.")
+]
+_Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+_IsWorker = Annotated[bool, typer.Option("--worker", hidden=True)]
+
+
+@app.command("run")
+def run(
+    target: _Target,
+    *,
+    workers: _WorkerCount = 1,
+    until_caught_up: _UntilCaughtUp = False,
+    config: _Config = None,
+    log_level: _Level = LogLevel.INFO,
+    metrics_port: _Port = None,
+    debug: _Debug = False,
+    is_worker: _IsWorker = False,
+) -> None:
+    """Run the listeners of an app until SIGTERM or SIGINT, or until all have caught up."""
+    with reported(debug=debug):
+        if config is not None:
+            _use(config)
+        if workers > 1:
+            options = ["--log-level", log_level.value]
+            options += ["--until-caught-up"] if until_caught_up else []
+            options += ["--debug"] if debug else []
+            raise typer.Exit(Workers(target, workers, options, metrics_port).run())
+        if is_worker:
+            stop_with_parent()
+        loaded = load(target)
+        log_to_stderr(log_level)  # now, so that a program's own way of logging goes first
+        watch(loaded, metrics=metrics_port is not None)
+        if metrics_port is not None:
+            serve_metrics(metrics_port)
+        raise typer.Exit(loaded.run(until_caught_up=until_caught_up) or ExitCode.OK)
+
+
+def _use(file: Path) -> None:
+    """Let the app find its settings in ``file``, here and in the workers; what is wrong with them is told at once."""
+    Settings.load(file)
+    os.environ["TIDEGATE_CONFIG"] = str(file.resolve())

@@ -1,0 +1,40 @@
+"""The client's settings: the user's, and those without which the guarantee would not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidegate.core.protocols import Protocol
+from tidegate.settings import refuse_unsafe
+
+__all__ = ["admin_config", "consumer_config"]
+
+
+def admin_config(kafka: Mapping[str, Any]) -> dict[str, Any]:
+    """What an administration client is opened with."""
+    consumer_only = ("max.poll.", "fetch.", "queued.", "topic.metadata.refresh", "heartbeat.")
+    return {key: value for key, value in kafka.items() if not key.startswith(consumer_only)}
+
+
+def consumer_config(kafka: Mapping[str, Any], group: str, protocol: Protocol, session_timeout: float) -> dict[str, Any]:
+    """What a consumer is opened with."""
+    refuse_unsafe(kafka)
+    config: dict[str, Any] = {
+        "topic.metadata.refresh.interval.ms": 10_000,
+        "fetch.wait.max.ms": 100,
+        "queued.max.messages.kbytes": 32 << 10,
+        **kafka,
+        "group.id": group,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+    }
+    if protocol is Protocol.CONSUMER:
+        config["group.protocol"] = "consumer"  # the session timeout is the broker's to say then
+    else:
+        config["partition.assignment.strategy"] = protocol.value
+        config["session.timeout.ms"] = int(session_timeout * 1000)
+    return config

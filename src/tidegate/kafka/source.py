@@ -1,0 +1,266 @@
+"""A source of records: one consumer, its assignment, and where it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from tidegate.core.errors import BrokerUnavailable, ConfigurationError
+from tidegate.core.records import Record, TopicPartition
+from tidegate.kafka.records import as_record
+
+__all__ = ["Fetched", "Rebalance", "Source"]
+
+_SECONDS = 10.0
+_OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+_PASSING = {
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._RESOLVE,
+    KafkaError._MAX_POLL_EXCEEDED,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.REBALANCE_IN_PROGRESS,
+}
+
+
+_ONE_OF_MANY = {KafkaError._TRANSPORT, KafkaError._TIMED_OUT}
+"""One connection failed: others may do, and if none does, the client says that too."""
+
+_AT_ONCE = 1000  # records, of which nobody knows yet how large they are
+
+
+class Rebalance(Protocol):
+    """What a source tells while it polls. None of these may raise: the client would go on as if nothing were amiss."""
+
+    def assigned(self, partitions: list[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Partitions were added. Returns where to read those that are claimed; the others wait until they are."""
+
+    def revoked(self, partitions: list[TopicPartition]) -> None:
+        """Partitions are about to go to another member: finish, commit and release before returning."""
+
+    def lost(self, partitions: list[TopicPartition]) -> None:
+        """Partitions belong to another member already."""
+
+
+class Fetched(NamedTuple):
+    """What one poll brought: records, the ends of logs that were reached, and positions that the log refused."""
+
+    records: list[Record]
+    ends: list[tuple[TopicPartition, int]]
+    out_of_range: list[TopicPartition]
+    troubles: list[str]
+
+
+class Source:
+    """A consumer that reads where it is told, and never decides by itself where to begin."""
+
+    def __init__(self, config: Mapping[str, Any], rebalance: Rebalance, *, incremental: bool) -> None:
+        self._troubles: list[KafkaError] = []
+        self._users_error_cb: Callable[[KafkaError], object] = config.get("error_cb", lambda _: None)
+        try:
+            self._consumer = Consumer({**config, "error_cb": self._on_error})
+        except (KafkaException, ValueError, TypeError) as error:
+            raise ConfigurationError(f"librdkafka refused the consumer's settings: {_reason(error)}") from None
+        self._rebalance = rebalance
+        self._incremental = incremental
+        self._places: dict[TopicPartition, int | None] = {}  # where each is read; kept up under eager protocols only
+        self._paused: set[TopicPartition] = set()
+        self._halted: set[TopicPartition] = set()  # the log refused their position, and the client gave them up
+
+    def subscribe(self, topics: list[str]) -> None:
+        """Join the group, for topics or patterns."""
+        self._consumer.subscribe(topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+
+    def assign(self, partitions: Sequence[TopicPartition]) -> None:
+        """Read partitions without a group's assignment."""
+        starts = self._rebalance.assigned(list(partitions))
+        self._places = {tp: starts.get(tp) for tp in partitions}
+        self._consumer.assign([_at(tp, offset) for tp, offset in self._places.items()])
+        self.pause([tp for tp in partitions if tp not in starts])
+
+    def fetch(self, most: int, timeout: float, room: int | None = None) -> Fetched:
+        """Wait for a record up to ``timeout`` seconds, and take what else is there: at most ``most``, and not many
+        more than fit into ``room`` bytes."""
+        fetched = Fetched([], [], [], [])
+        first = self._consumer.poll(timeout)
+        taken = [] if first is None else [first]
+        while taken:
+            for message in taken:
+                self._sort(message, fetched)
+            most -= len(taken)
+            wanted = most
+            if room is not None:  # by the values, which is most of it, and as if the next ones were as large
+                room -= sum(map(len, taken))
+                wanted = min(most, _AT_ONCE, room // max(1, *map(len, taken)))
+            # consume() would wait for the whole of its time-out: without one, it takes what is there.
+            taken = self._consumer.consume(wanted, 0) if wanted > 0 else []
+        self._sort_troubles(fetched)
+        if not self._incremental:
+            self._places.update((record.source, record.offset + 1) for record in fetched.records)
+        return fetched
+
+    def seek(self, partition: TopicPartition, offset: int) -> bool:
+        """Go on reading there; whether that was possible: it is not, for a moment, right after an assignment."""
+        if partition not in self._places:
+            return False
+        try:
+            if partition in self._halted:
+                self._wake(partition, offset)
+            else:
+                self._consumer.seek(_at(partition, offset))
+        except KafkaException:
+            return False
+        self._places[partition] = offset
+        return True
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch nothing from these. Those that are not assigned any more are left out."""
+        held = list(partitions)
+        self._paused.update(held)
+        self._for_each(self._consumer.pause, held)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch from these again."""
+        freed = list(partitions)
+        self._paused.difference_update(freed)
+        self._for_each(self._consumer.resume, freed)
+
+    def mirror(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Tell Kafka where the group is, for those who look there. Best effort: it is never read back."""
+        try:
+            self._consumer.commit(offsets=[_at(tp, offset) for tp, offset in positions.items()], asynchronous=True)
+        except KafkaException:
+            return
+
+    def commit(self, positions: Mapping[TopicPartition, int], *, asynchronous: bool = False) -> None:
+        """Keep positions in Kafka."""
+        try:
+            self._consumer.commit(
+                offsets=[_at(tp, offset) for tp, offset in positions.items()], asynchronous=asynchronous
+            )
+        except KafkaException as error:
+            raise BrokerUnavailable(f"Kafka did not take the offsets: {_reason(error)}") from error
+
+    def end(self, partition: TopicPartition) -> int | None:
+        """Where the log of a partition ends, as far as the last fetch told."""
+        try:
+            offsets = self._consumer.get_watermark_offsets(KafkaPartition(*partition), cached=True)
+        except KafkaException:
+            return None
+        return None if offsets is None or offsets[1] < 0 else int(offsets[1])
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The positions that are kept in Kafka, of those partitions that have one."""
+        try:
+            found = self._consumer.committed([KafkaPartition(*tp) for tp in partitions], timeout=_SECONDS)
+        except KafkaException as error:
+            raise BrokerUnavailable(f"Kafka did not say where the group is: {_reason(error)}") from error
+        return {TopicPartition(tp.topic, tp.partition): tp.offset for tp in found if tp.offset >= 0}
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._consumer.close()
+
+    def answers(self, timeout: float = 0.5) -> bool:
+        """Whether the cluster answers. May be asked on any thread."""
+        try:
+            self._consumer.list_topics(timeout=timeout)
+        except KafkaException:
+            return False
+        return True
+
+    def _on_error(self, error: KafkaError) -> None:
+        """What the client tells of no partition in particular; it comes while polling."""
+        self._troubles.append(error)
+        self._users_error_cb(error)
+
+    def _sort_troubles(self, fetched: Fetched) -> None:
+        troubles, self._troubles = self._troubles, []
+        for error in troubles:
+            if error.fatal():
+                raise BrokerUnavailable(f"the consumer cannot go on: {error.str()}")
+            if error.code() not in _ONE_OF_MANY:
+                fetched.troubles.append(error.str())
+
+    def _sort(self, message: Message, fetched: Fetched) -> None:
+        error = message.error()
+        if error is None:
+            fetched.records.append(as_record(message))
+            return
+        code, topic, number = error.code(), message.topic(), message.partition()
+        if code == KafkaError._PARTITION_EOF:
+            fetched.ends.append((TopicPartition(topic, number), message.offset()))
+        elif code in _OUT_OF_RANGE and topic is not None:
+            refused = TopicPartition(topic, number)
+            self._halted.add(refused)
+            fetched.out_of_range.append(refused)
+        elif error.fatal() or not (code in _PASSING or error.retriable()):
+            raise BrokerUnavailable(f"the consumer cannot go on: {error.str()}")
+        else:
+            fetched.troubles.append(error.str())
+
+    def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        added = [TopicPartition(tp.topic, tp.partition) for tp in partitions]
+        starts = self._rebalance.assigned(added)
+        # Once, with offsets: an assignment without them, or a seek in here, would let the client begin where it likes.
+        places = [_at(tp, starts.get(tp)) for tp in added]
+        if self._incremental:
+            self._consumer.incremental_assign(places)
+        else:
+            self._consumer.assign(places)
+        self._places.update((tp, starts.get(tp)) for tp in added)
+        self.pause([tp for tp in added if tp not in starts])
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        self._rebalance.revoked([TopicPartition(tp.topic, tp.partition) for tp in partitions])
+        self._unassign(partitions)
+
+    def _on_lost(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        self._rebalance.lost([TopicPartition(tp.topic, tp.partition) for tp in partitions])
+        self._unassign(partitions)
+
+    def _wake(self, partition: TopicPartition, offset: int) -> None:
+        """Read on in a partition that the client has given up: that takes an assignment, a seek is refused."""
+        if self._incremental:
+            self._consumer.incremental_unassign([_at(partition, offset)])
+            self._consumer.incremental_assign([_at(partition, offset)])
+        else:
+            places = {**self._places, partition: offset}
+            self._consumer.assign([_at(tp, place) for tp, place in places.items()])
+        self._halted.discard(partition)
+        self.pause(self._paused & self._places.keys())  # an assignment forgets what was paused
+
+    def _unassign(self, partitions: list[KafkaPartition]) -> None:
+        for tp in [TopicPartition(tp.topic, tp.partition) for tp in partitions]:
+            self._places.pop(tp, None)
+            self._paused.discard(tp)
+            self._halted.discard(tp)
+        if self._incremental:
+            self._consumer.incremental_unassign(partitions)
+        else:
+            self._consumer.unassign()
+
+    @staticmethod
+    def _for_each(act: Callable[[list[KafkaPartition]], None], partitions: Iterable[TopicPartition]) -> None:
+        wanted = [KafkaPartition(tp.topic, tp.partition) for tp in partitions]
+        if wanted:
+            try:
+                act(wanted)
+            except KafkaException:
+                return  # not assigned any more
+
+
+def _at(partition: TopicPartition, offset: int | None) -> KafkaPartition:
+    return KafkaPartition(partition.topic, partition.partition, OFFSET_END if offset is None else offset)
+
+
+def _reason(error: BaseException) -> str:
+    return str(error.args[0].str()) if isinstance(error, KafkaException) else str(error)

@@ -1,0 +1,39 @@
+"""One stream of events about listeners and pipelines, and those who listen to it."""
+
+from tidegate.observe.log import LoggingObserver
+from tidegate.observe.observer import (
+    Claimed,
+    Committed,
+    DeadLettered,
+    Event,
+    FencedOff,
+    LagSeen,
+    Observer,
+    Observers,
+    Paused,
+    Polled,
+    Rebalanced,
+    Skipped,
+    StoreBack,
+    StoreLost,
+)
+from tidegate.observe.prometheus import PrometheusObserver
+
+__all__ = [
+    "Claimed",
+    "Committed",
+    "DeadLettered",
+    "Event",
+    "FencedOff",
+    "LagSeen",
+    "LoggingObserver",
+    "Observer",
+    "Observers",
+    "Paused",
+    "Polled",
+    "PrometheusObserver",
+    "Rebalanced",
+    "Skipped",
+    "StoreBack",
+    "StoreLost",
+]

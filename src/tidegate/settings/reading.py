@@ -1,0 +1,108 @@
+"""Reading: a tree of values becomes a model of dataclasses; what does not fit is an error that says where and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from tidegate.core.errors import ConfigurationError
+from tidegate.settings.tree import Key, Leaf, Tree, plant, where, written
+from tidegate.settings.values import converted, passed_through, unexpected
+
+__all__ = ["read"]
+
+Model = TypeVar("Model")
+
+
+def read(model: type[Model], file: Path | None, environ: Mapping[str, str]) -> Model:
+    """The model, filled from ``file`` and then from ``environ``."""
+    tree = plant(file, environ)
+    known = list(_keys(model))
+    for key, leaf in _unknown(tree, (), known, str(file)):
+        raise ConfigurationError(f"{where(key, leaf)}: there is no such setting; {_advice(key, leaf, known)}")
+    result: Model = _section(model, tree, (), None)
+    return result
+
+
+def _section(kind: Any, tree: Tree, key: Key, base: Any) -> Any:
+    """A dataclass from a table; what the table leaves out is as in ``base``."""
+    hints = get_type_hints(kind)
+    defaults = {item.name: item.default for item in fields(kind)}
+    values = {name: _value(hints[name], node, (*key, name), defaults[name]) for name, node in tree.items()}
+    for item in fields(kind):
+        if base is None and item.name not in values and item.default is item.default_factory is MISSING:
+            raise ConfigurationError(f"{where(key, tree)}: {item.name!r} is missing")
+    try:
+        return kind(**values) if base is None else replace(base, **values)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{where(key, tree)}: {error}") from None
+
+
+def _value(hint: Any, node: Tree | Leaf, key: Key, default: Any) -> Any:
+    kind, is_optional = _kind(hint)
+    if isinstance(node, Leaf):
+        if is_optional and isinstance(node.raw, str) and node.raw.strip().lower() == "none":
+            return None
+        if is_dataclass(kind) or get_origin(kind) is Mapping:
+            raise unexpected(dict, node.raw, where(key, node))
+        return converted(kind, node.raw, where(key, node), from_text=node.file is None)
+    if get_origin(kind) is Mapping:
+        return {
+            name: passed_through(leaf.raw, where((*key, name), leaf))
+            for name, leaf in node.items()
+            if isinstance(leaf, Leaf)
+        }
+    if is_dataclass(kind):
+        return _section(kind, node, key, default if is_dataclass(default) else None)
+    raise unexpected(kind, {}, where(key, node))
+
+
+def _kind(hint: Any) -> tuple[Any, bool]:
+    """The type of a setting, and whether it may also be none."""
+    kinds = get_args(hint)
+    if NoneType not in kinds:
+        return hint, False
+    return next(kind for kind in kinds if kind is not NoneType), True
+
+
+def _keys(model: Any, prefix: Key = ()) -> Iterator[Key]:
+    """Every key of the model: tables, and what is in them."""
+    hints = get_type_hints(model)
+    for item in fields(model):
+        key = (*prefix, item.name)
+        yield key
+        kind, _ = _kind(hints[item.name])
+        if is_dataclass(kind):
+            yield from _keys(kind, key)
+        elif get_origin(kind) is Mapping:
+            yield (*key, "*")
+
+
+def _unknown(tree: Tree, key: Key, known: list[Key], file: str) -> Iterator[tuple[Key, Leaf]]:
+    """The values, wherever they are below ``tree``, that the model has no place for."""
+    for name, node in tree.items():
+        here = (*key, name)
+        if (*key, "*") in known:
+            continue
+        if isinstance(node, Leaf):
+            if here not in known:
+                yield here, node
+        elif not node and here not in known:
+            yield here, Leaf(node, file)  # only a file can have an empty table
+        elif here not in known or any(other[:-1] == here for other in known):  # otherwise it is no table: a wrong type
+            yield from _unknown(node, here, known, file)
+
+
+def _advice(key: Key, leaf: Leaf, known: list[Key]) -> str:
+    """The nearest known key, as it would be written in the same place."""
+    beside = {other[-1]: other for other in known if other[:-1] == key[:-1]}
+    if near := get_close_matches(key[-1], beside, 1):
+        return f"did you mean {written(beside[near[0]], leaf.file)}?"
+    anywhere = {"_".join(other[start:]): other for other in known for start in range(len(other))}
+    if near := get_close_matches("_".join(key), anywhere, 1):
+        return f"did you mean {written(anywhere[near[0]], leaf.file)}?"
+    return f"known are {', '.join(beside or sorted({other[0] for other in known}))}"

@@ -1,0 +1,177 @@
+"""The settings, section by section: what may be said, what holds if nothing is, and what cannot be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from tidegate.core.batching import BatchBounds
+from tidegate.core.delivery import CommitStrategy, Delivery
+from tidegate.core.errors import ConfigurationError
+from tidegate.core.lag import LagGuard
+from tidegate.core.protocols import Protocol
+from tidegate.core.recovery import Backoff, DeadLetter, Fail, FailurePolicy, OutOfRange, Recreated, Retry, Skip
+from tidegate.core.start import Earliest, Start, StartStrategy
+from tidegate.settings.masking import Masked
+from tidegate.settings.reading import read
+from tidegate.settings.refusals import refuse_unsafe
+
+__all__ = [
+    "KafkaSettings",
+    "LedgerSettings",
+    "LimitSettings",
+    "ListenerSettings",
+    "OnError",
+    "Settings",
+]
+
+# A transaction takes what came in while the one before it ran: quick where there is little, large where there is much.
+_WHATEVER_IS_THERE = BatchBounds(count=10_000, bytes=4 << 20, age=0.0)
+_EARLIEST = Earliest()
+_BACKOFF = Backoff()
+
+
+def _not_empty(name: str, value: str | None) -> None:
+    if value is not None and not value.strip():
+        raise ConfigurationError(f"{name!r} is empty; give it a value, or write 'none', or leave it out")
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise ConfigurationError(f"{name!r} has to be at least {least}")
+
+
+class OnError(StrEnum):
+    """What becomes of a record whose handling failed for good."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    DEAD_LETTER = "dead-letter"
+
+    @property
+    def policy(self) -> FailurePolicy:
+        """The same as the core has it."""
+        match self:
+            case OnError.FAIL:
+                return Fail()
+            case OnError.SKIP:
+                return Skip()
+            case OnError.DEAD_LETTER:
+                return DeadLetter()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class KafkaSettings(Masked):
+    """The cluster; ``client`` goes to librdkafka as it is."""
+
+    bootstrap: str | None = None
+    client: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _not_empty("bootstrap", self.bootstrap)
+        refuse_unsafe(self.client)
+        if self.bootstrap is not None and "bootstrap.servers" in self.client:
+            raise ConfigurationError("the brokers are named twice, as 'bootstrap' and as 'bootstrap.servers'; keep one")
+
+    def configuration(self) -> dict[str, Any]:
+        """What clients of the cluster are opened with."""
+        return {**({} if self.bootstrap is None else {"bootstrap.servers": self.bootstrap}), **self.client}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LimitSettings(Masked):
+    """How long the ledger waits, and how long it may keep others waiting: see ``Limits``."""
+
+    hold: float = 10.0
+    lock_wait: float = 15.0
+    attempts: int = 100
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.hold <= self.lock_wait:
+            raise ConfigurationError("'lock_wait' has to be at least as long as 'hold', and neither is negative")
+        _at_least("attempts", self.attempts, 1)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LedgerSettings(Masked):
+    """Where positions live. Without a URL they are kept in Kafka, and nothing is exactly once."""
+
+    url: str | None = None
+    prefix: str | None = None
+    limits: LimitSettings = LimitSettings()
+
+    def __post_init__(self) -> None:
+        _not_empty("url", self.url)
+        _not_empty("prefix", self.prefix)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ListenerSettings(Masked):
+    """What holds for every listener that does not say otherwise itself."""
+
+    delivery: Delivery = Delivery.EXACTLY_ONCE
+    commit: CommitStrategy = CommitStrategy.SYNCHRONOUS
+    protocol: Protocol = Protocol.COOPERATIVE
+    start: Start = _EARLIEST
+    deployment: str | None = None
+    batch: BatchBounds = _WHATEVER_IS_THERE
+    buffer_bytes: int = 32 << 20
+    on_error: OnError = OnError.FAIL
+    retries: int = 0
+    backoff: Backoff = _BACKOFF
+    out_of_range: OutOfRange = OutOfRange.STOP
+    recreated: Recreated = Recreated.STOP
+    lag_guard: LagGuard | None = None
+    mirror: bool = False
+    threads: int = 1
+    session_timeout: float = 45.0
+
+    def __post_init__(self) -> None:
+        _not_empty("deployment", self.deployment)
+        _at_least("buffer_bytes", self.buffer_bytes, 1)
+        _at_least("retries", self.retries, 0)
+        _at_least("threads", self.threads, 1)
+        if self.session_timeout <= 0:
+            raise ConfigurationError("'session_timeout' has to be more than 0 seconds")
+
+    def defaults(self) -> dict[str, Any]:
+        """Keyword arguments of a listener's specification."""
+        policy = self.on_error.policy
+        return {
+            "delivery": self.delivery,
+            "commit": self.commit,
+            "lag_guard": self.lag_guard,
+            "protocol": self.protocol,
+            "start": StartStrategy(self.start, self.deployment),
+            "batch": self.batch,
+            "buffer_bytes": self.buffer_bytes,
+            "on_error": Retry(self.retries, self.backoff, policy) if self.retries else policy,
+            "out_of_range": self.out_of_range,
+            "recreated": self.recreated,
+            "mirror": self.mirror,
+            "threads": self.threads,
+            "session_timeout": self.session_timeout,
+        }
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Settings(Masked):
+    """All settings."""
+
+    kafka: KafkaSettings = field(default_factory=KafkaSettings)
+    ledger: LedgerSettings = LedgerSettings()
+    listener: ListenerSettings = ListenerSettings()
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+        """Read the file at ``path``, or the one that ``TIDEGATE_CONFIG`` names, or ``tidegate.toml`` in the current
+        directory if there is one; what the environment says goes before what the file says.
+        """
+        environ = os.environ if environ is None else environ
+        chosen = path or environ.get("TIDEGATE_CONFIG")
+        default = Path("tidegate.toml")
+        return read(cls, Path(chosen) if chosen else default if default.exists() else None, environ)

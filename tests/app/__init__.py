@@ -1,0 +1,1 @@
+"""Listeners: binding, decoding, handling, and the loop around them."""

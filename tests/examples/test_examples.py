@@ -1,0 +1,158 @@
+"""The examples run as they stand, and are as short as they say."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from sqlalchemy import create_engine, text
+
+from tidegate.sandbox import Kafka, MariaDB, Redis
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+AMOUNTS = range(1, 201)
+
+
+@pytest.fixture(scope="module")
+def orders(kafka: Kafka) -> str:
+    """A topic of orders, and one that only a pattern finds."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for future in admin.create_topics([NewTopic("orders", 2, 1), NewTopic("orders.eu", 1, 1)]).values():
+        future.result(30)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for number in AMOUNTS:
+        order = json.dumps({"id": number, "total": number})
+        producer.produce("orders", key=str(number % 7), value=order)
+        producer.produce("orders.eu", value=order)
+    producer.flush(30)
+    return kafka.bootstrap
+
+
+def run(example: str, kafka: str, ledger: str) -> None:
+    """Run an app until it has caught up, twice: the second time there is nothing left to do."""
+    script = f"from examples.{example} import app; raise SystemExit(app.run(until_caught_up=True))"
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=ROOT,
+            env={**os.environ, "KAFKA": kafka, "LEDGER": ledger},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("example", "table", "count"),
+    [
+        ("billing", "bills (id INTEGER, total INTEGER)", 200),
+        ("batches", "reported (id INTEGER, total INTEGER)", 200),
+        ("pattern", "archive (topic TEXT, record_offset INTEGER, value BLOB)", 200),
+    ],
+)
+def test_an_example_on_sqlite_writes_every_record_once(
+    example: str, table: str, count: int, orders: str, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    engine = create_engine(url)
+    with engine.begin() as conn:
+        conn.execute(text(f"CREATE TABLE {table}"))
+    run(example, orders, url)
+    name = table.partition(" ")[0]
+    with engine.connect() as conn:
+        assert conn.execute(text(f"SELECT count(*) FROM {name}")).scalar() == count
+        if "total" in table:
+            assert conn.execute(text(f"SELECT sum(total) FROM {name}")).scalar() == sum(AMOUNTS)
+    engine.dispose()
+
+
+def test_named_partitions_are_read_without_a_group(orders: str, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    engine = create_engine(url)
+    with engine.begin() as conn:
+        conn.execute(text("CREATE TABLE audited (record_offset INTEGER)"))
+    run("standalone", orders, url)
+    with engine.connect() as conn:
+        offsets = conn.execute(text("SELECT record_offset FROM audited ORDER BY 1")).scalars().all()
+    engine.dispose()
+    assert offsets == list(range(len(offsets)))
+    assert offsets
+
+
+def test_the_counters_in_redis_count_every_record_once(orders: str, redis_server: Redis) -> None:
+    run("counters", orders, redis_server.url)
+    with redis.Redis.from_url(redis_server.url) as client:
+        counted: Any = client.hgetall("{tidegate}:orders")
+    assert sum(map(int, counted.values())) == len(AMOUNTS)
+
+
+def until(condition: Any, timeout: float = 60) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.1)
+
+
+def loop_killed_and_started_again(example: str, kafka: str, ledger: str, total: Any) -> None:
+    """Own loops run for ever: kill one on its way, start another, and see that it stops at the right total."""
+    env = {**os.environ, "KAFKA": kafka, "LEDGER": ledger}
+    command = [sys.executable, str(ROOT / "examples" / f"{example}.py")]
+    with subprocess.Popen(command, env=env) as first:
+        until(lambda: total() > 0)
+        first.kill()
+    with subprocess.Popen(command, env=env) as second:
+        until(lambda: total() >= sum(AMOUNTS))
+        time.sleep(1)  # for whatever would be counted twice
+        second.kill()
+    assert total() == sum(AMOUNTS)
+
+
+@pytest.fixture(scope="module")
+def numbers() -> Any:
+    """A broker of its own, whose orders are plain numbers."""
+    with Kafka() as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("orders", 2, 1)])["orders"].result(30)
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        for number in AMOUNTS:
+            producer.produce("orders", value=str(number))
+        producer.flush(30)
+        yield broker.bootstrap
+
+
+def test_an_own_loop_on_mysql_adds_every_amount_once(numbers: str, mariadb: MariaDB) -> None:
+    engine = create_engine(mariadb.url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as conn:
+        conn.execute(text("CREATE TABLE totals (total BIGINT NOT NULL)"))
+        conn.execute(text("INSERT INTO totals VALUES (0)"))
+        loop_killed_and_started_again(
+            "mysql_own_loop",
+            numbers,
+            mariadb.url,
+            lambda: int(conn.execute(text("SELECT total FROM totals")).scalar_one()),
+        )
+    engine.dispose()
+
+
+def test_an_own_loop_on_redis_adds_every_amount_once(numbers: str, redis_server: Redis) -> None:
+    with redis.Redis.from_url(redis_server.url) as client:
+        loop_killed_and_started_again(
+            "redis_own_loop", numbers, redis_server.url, lambda: int(client.get("{tidegate}:total") or 0)
+        )
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_has_at_most_twenty_lines(path: Path) -> None:
+    lines = [line for line in path.read_text().splitlines() if line.strip()]
+    assert len(lines) <= 20, len(lines)

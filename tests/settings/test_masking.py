@@ -1,0 +1,146 @@
+"""Secrets are planted in every place that can hold one, and appear nowhere."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from pathlib import Path
+
+import pytest
+
+from tidegate.core.errors import ConfigurationError
+from tidegate.settings import KafkaSettings, LedgerSettings, Settings, masked
+
+SECRET = "pl4nted"
+
+
+def texts(settings: Settings) -> list[str]:
+    parts = [settings, settings.kafka, settings.ledger, settings.listener]
+    return [*(text for part in parts for text in (repr(part), str(part), f"{part}")), str(settings.shown())]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql+psycopg://user:{SECRET}@host/db",
+        f"postgresql+psycopg://user@tenant:{SECRET}@host/db",
+        f"mysql+pymysql://user:a:{SECRET}/?#@host/db",
+        f"mysql+pymysql://user:a b{SECRET}@host/db",
+        f"redis://:x@{SECRET}@host:6379/0",
+        f"rediss://host/0?password={SECRET}&db=1",
+        f"postgresql://user@host/db?sslmode=require&sslpassword={SECRET}",
+        f"host=h password={SECRET}",
+        SECRET,
+    ],
+)
+def test_the_password_of_a_ledger_is_not_shown(url: str) -> None:
+    settings = Settings(ledger=LedgerSettings(url))
+    assert settings.ledger.url == url
+    assert not [text for text in texts(settings) if SECRET in text]
+
+
+def test_the_rest_of_an_address_is_shown() -> None:
+    assert LedgerSettings(f"mysql+pymysql://me:{SECRET}@db:3306/shop?a=b").shown()["url"] == (
+        "mysql+pymysql://me:***@db:3306/shop?a=b"
+    )
+    assert LedgerSettings("sqlite:///shop.db").shown()["url"] == "sqlite:///shop.db"
+    assert LedgerSettings("postgresql+psycopg://me@db/shop").shown()["url"] == "postgresql+psycopg://me@db/shop"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "sasl.password",
+        "ssl.key.password",
+        "ssl.keystore.password",
+        "ssl.key.pem",
+        "ssl.certificate.pem",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.config",
+        "sasl.jaas.config",
+        "SASL.Token",
+        "some.api.key",
+    ],
+)
+def test_the_secrets_of_the_client_are_not_shown(key: str) -> None:
+    settings = Settings(KafkaSettings("host:9092", {key: SECRET, "sasl.username": "me"}))
+    assert settings.kafka.configuration()[key] == SECRET
+    assert settings.shown()["kafka"]["client"] == {key: "***", "sasl.username": "me"}
+    assert not [text for text in texts(settings) if SECRET in text]
+
+
+def test_a_number_and_a_function_are_not_shown_where_a_secret_may_be() -> None:
+    settings = Settings(KafkaSettings(None, {"sasl.password": 12345, "oauth_cb": lambda _: SECRET}))
+    assert settings.shown()["kafka"]["client"] == {"sasl.password": "***", "oauth_cb": "<function>"}
+
+
+def test_a_password_in_an_address_is_not_shown_whatever_the_setting_is_called() -> None:
+    settings = Settings(KafkaSettings(f"kafka://me:{SECRET}@host", {"some.proxy": f"http://me:{SECRET}@proxy"}))
+    assert not [text for text in texts(settings) if SECRET in text]
+
+
+def leaf_keys() -> list[str]:
+    """Every key that a file may have, dotted."""
+
+    def below(shown: dict[str, object], prefix: str) -> list[str]:
+        return [
+            key
+            for name, value in shown.items()
+            for key in (below(value, f"{prefix}{name}.") if isinstance(value, dict) and value else [prefix + name])
+        ]
+
+    return [*below(Settings().shown(), ""), "listener.lag_guard.limit", "kafka", "ledger", "listener", "unknown"]
+
+
+@pytest.mark.parametrize("key", leaf_keys())
+@pytest.mark.parametrize("value", [f'"{SECRET}"', f'["{SECRET}"]', f'{{ a = "{SECRET}" }}'])
+def test_a_secret_in_the_wrong_place_of_a_file_is_in_no_error(tmp_path: Path, key: str, value: str) -> None:
+    file = tmp_path / "tidegate.toml"
+    file.write_text(f"{key} = {value}")
+    try:
+        shown = texts(Settings.load(file, {}))
+        # What is no secret by name or form, a prefix or the name of a deployment, is shown.
+        public = key in {"kafka", "kafka.bootstrap", "ledger.prefix", "listener.deployment"} or "client" in key
+        assert public or not [text for text in shown if SECRET in text]
+    except ConfigurationError as error:
+        assert SECRET not in "".join(traceback.format_exception(error))
+
+
+@pytest.mark.parametrize("key", leaf_keys())
+def test_a_secret_in_the_wrong_variable_is_in_no_error(key: str) -> None:
+    name = "TIDEGATE_" + key.replace(".", "__").upper()
+    try:
+        Settings.load(environ={name: SECRET})
+    except ConfigurationError as error:
+        assert SECRET not in "".join(traceback.format_exception(error))
+
+
+@pytest.mark.parametrize("text", [f'a = "{SECRET}', f"a = {SECRET}", f'a = "{SECRET}"\na = "{SECRET}"', f"{{{SECRET}"])
+def test_a_file_that_is_not_toml_does_not_show_what_it_holds(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "tidegate.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        Settings.load(file, {})
+    assert SECRET not in str(caught.value)
+
+
+def test_a_secret_that_a_reference_brings_in_is_masked(tmp_path: Path) -> None:
+    file = tmp_path / "tidegate.toml"
+    file.write_text('ledger = "redis://:${PW}@host"\n[kafka.client]\nsasl.password = "${PW}"')
+    settings = Settings.load(file, {"PW": SECRET})
+    assert settings.kafka.client == {"sasl.password": SECRET}
+    assert not [text for text in texts(settings) if SECRET in text]
+
+
+def test_a_text_is_masked_wherever_it_holds_a_password() -> None:
+    text = f"cannot reach 'mysql+pymysql://me:{SECRET}@db/shop', nor redis://:{SECRET}@r/0; sasl.password={SECRET}"
+    assert masked(text) == "cannot reach 'mysql+pymysql://me:***@db/shop', nor redis://:***@r/0; sasl.password=***"
+    assert masked(f"{{'sasl.password': '{SECRET} x', 'a': 1}}") == "{'sasl.password': ***, 'a': 1}"
+    assert masked("are address, user and password right?") == "are address, user and password right?"
+
+
+@pytest.mark.parametrize("word", ["a", "a.", "key", "a://", "a:", "password", "'key"])
+def test_a_long_text_is_masked_in_no_time(word: str) -> None:
+    began = time.monotonic()
+    masked(word * 30_000)
+    assert time.monotonic() - began < 5
