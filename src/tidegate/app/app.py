@@ -20,7 +20,7 @@ from tidegate.app.spec import ListenerSpec, Topics
 from tidegate.core.delivery import Delivery
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Record, TopicPartition
-from tidegate.core.recovery import DeadLetter, Retry
+from tidegate.core.recovery import DeadLetter, FailurePolicy, Retry
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.config import admin_config, consumer_config
 from tidegate.kafka.positions import KafkaPositions
@@ -120,6 +120,8 @@ class App:
             bound = bind(function, decoder)
             if self.ledger is None:
                 _refuse_without_ledger(spec, bound)
+            else:
+                _refuse_long_waits(spec.on_error, self.ledger.limits)
             handling = Handling(bound, spec.on_error)
             self.listeners.append(Listener(function, spec, handling))
             return function
@@ -229,6 +231,17 @@ def _refuse_without_ledger(spec: ListenerSpec, bound: Binding) -> None:
         policy = policy.then
     if isinstance(policy, DeadLetter):
         raise ConfigurationError(f"{bound.name}: dead letters are kept in the ledger, and the app has none")
+
+
+def _refuse_long_waits(policy: FailurePolicy, limits: Limits) -> None:
+    """Retries wait inside of the transaction, which the database ends when it has been idle for too long."""
+    while isinstance(policy, Retry):
+        if (longest := policy.backoff.after(policy.times)) >= limits.hold:
+            raise ConfigurationError(
+                f"Retry({policy.times}) waits up to {longest:g} s, but the ledger's transactions may be idle for "
+                f"{limits.hold:g} s only; wait for less, retry less often, or raise Limits.hold"
+            )
+        policy = policy.then
 
 
 def _topics(topics: str | Sequence[str] | re.Pattern[str] | None, partitions: Iterable[TopicPartition]) -> Topics:

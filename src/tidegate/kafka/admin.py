@@ -55,6 +55,14 @@ class Admin:
             if tp in earliest and tp in latest
         }
 
+    def answers(self, timeout: float = 0.5) -> bool:
+        """Whether the cluster answers. A consumer is not asked: it would wait for its own callbacks."""
+        try:
+            self._client.list_topics(timeout=timeout)
+        except KafkaException:
+            return False
+        return True
+
     def partitions(self, topics: Collection[str]) -> set[TopicPartition]:
         """Every partition of these topics."""
         try:
