@@ -6,10 +6,12 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from tidegate.app.claimer import Claimer
 from tidegate.app.jobs import Jobs
+from tidegate.app.outages import Outages
 from tidegate.app.spec import ListenerSpec
 from tidegate.core.assignment import Assignment, Claiming, Reading, Reclaiming
 from tidegate.core.batching import Batch, Batching
@@ -24,13 +26,20 @@ from tidegate.core.commands import (
     SeekTo,
 )
 from tidegate.core.delivery import Delivery
-from tidegate.core.errors import BrokerUnavailable, Fenced, LedgerBusy, LedgerUnavailable, ListenerStopped
+from tidegate.core.errors import (
+    BrokerUnavailable,
+    Fenced,
+    LedgerBusy,
+    LedgerError,
+    LedgerUnavailable,
+    ListenerStopped,
+    PositionMissing,
+)
 from tidegate.core.letters import Letter
-from tidegate.core.positions import GroupState, Identity
+from tidegate.core.positions import GroupState
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.recovery import Lose, Stop, out_of_range
 from tidegate.core.spans import Claim, Move, Span
-from tidegate.core.start import Timestamp
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.positions import KafkaPositions
 from tidegate.kafka.source import Fetched, Source
@@ -46,8 +55,6 @@ from tidegate.observe.observer import (
     Polled,
     Rebalanced,
     Skipped,
-    StoreBack,
-    StoreLost,
 )
 
 __all__ = ["Member"]
@@ -56,6 +63,7 @@ _log = logging.getLogger("tidegate")
 _AWAY = (LedgerUnavailable, LedgerBusy, BrokerUnavailable)
 _MOST = 10_000  # records that one poll takes
 _WATCH = 1.0  # seconds between two looks at the rows: that is how edits and pauses reach a quiet topic
+_IDENTIFY = 3.0  # seconds between two looks whether the topics are still the same: they may be recreated under us
 _CLOSE = 15.0
 
 Handle = Callable[[list[Record], Any], Any]
@@ -89,8 +97,10 @@ class Member:
         self._retry: list[Batch] = []
         self._ends: dict[TopicPartition, int] = {}
         self._refused: set[TopicPartition] = set()
-        self._away: dict[str, float] = {}
-        self._watch_at = self._guard_at = 0.0
+        self._claimer = Claimer(spec, ledger, admin)
+        self._outages = Outages(spec.group, tell)
+        self._watch_at = self._guard_at = self._identify_at = 0.0
+        self._recreated: list[TopicPartition] = []
         self._throttled = False
         self._was_assigned = False
         self._stopping = threading.Event()
@@ -120,7 +130,8 @@ class Member:
 
     def _step(self) -> None:
         since = self._assignment.generation
-        fetched = self._source.fetch(_MOST, 0 if self._jobs.busy else 0.1)
+        room = self._spec.buffer_bytes - self._batching.bytes
+        fetched = self._source.fetch(_MOST, 0 if self._jobs.busy else 0.1, room)
         now = time.monotonic()
         self._take(fetched, since, now)
         self._jobs.settle(within=0.01)
@@ -148,9 +159,7 @@ class Member:
                 self._seeks[tp] = state.position  # of this stretch, or of the one before; the next one is of this
         self._refused.update(tp for tp in fetched.out_of_range if tp not in self._seeks)
         if fetched.troubles:
-            self._lost("broker", fetched.troubles[0])
-        elif fetched.records or fetched.ends:
-            self._back("broker")
+            self._outages.begin("broker", fetched.troubles[0])
         self._obey(received.commands)
 
     def _next_job(self, now: float) -> None:
@@ -221,7 +230,7 @@ class Member:
 
         def done(result: Result) -> None:
             self._assignment.committed(spans)
-            self._back("ledger")
+            self._outages.end("ledger")
             already = result.outcome is Outcome.ALREADY_DONE
             took = time.monotonic() - began
             group = self._spec.group
@@ -237,7 +246,7 @@ class Member:
                 self._retry = [batch for batch in batches if batch.span.partition not in error.owners]
                 self._obey(self._assignment.fenced(error.owners))
             elif isinstance(error, _AWAY):
-                self._lost("ledger", str(error))
+                self._outages.begin("ledger", str(error))
                 self._obey(self._assignment.fenced(claims))  # whether it was committed shows in the rows
             else:
                 self._error = error
@@ -258,51 +267,30 @@ class Member:
         if isinstance(command, ClaimPartitions):
             wanted = [tp for tp in command.partitions if isinstance(self._assignment.state(tp), Claiming)]
             if wanted:
-                self._jobs.start(lambda: self._claim(wanted), lambda c: self._obey(self._claimed(c)), self._not_now)
+                self._jobs.start(
+                    lambda: self._claimer.claim(wanted), lambda c: self._obey(self._claimed(c)), self._not_now
+                )
         elif isinstance(command, ReclaimPartitions):
             take = command.take
             claims = {tp: c for tp, c in command.claims.items() if isinstance(self._assignment.state(tp), Reclaiming)}
             if claims:
-                self._jobs.start(lambda: self._ledger.reclaim(claims, take=take), self._reclaimed, self._not_now)
+                self._jobs.start(
+                    lambda: self._ledger.reclaim(claims, take=take),
+                    self._reclaimed,
+                    lambda error: self._not_reclaimed(claims, error),
+                )
         elif isinstance(command, ReleaseClaims):
             given = command.claims
             self._jobs.start(lambda: self._ledger.release(given), lambda _: None, self._not_now)
 
-    def _claim(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Claim]:
-        wanted = list(partitions)
-        topics = {tp.topic for tp in wanted}
-
-        def identities() -> Mapping[str, Identity]:
-            return self._admin.identities(topics)
-
-        spec = self._spec
-        claims: dict[TopicPartition, Claim] = self._ledger.claim(
-            spec.group,
-            wanted,
-            self._starts,
-            identities=identities,
-            deployment=spec.start.deployment,
-            restart=spec.recreated.restart,
-        )
-        return claims
-
-    def _starts(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where partitions begin that have no position; one that is new to a topic known here, from its beginning."""
-        start = self._spec.start.start
-        logs = self._admin.logs(partitions, start.at if isinstance(start, Timestamp) else None)
-        known = self._ledger.read(self._spec.group).positions
-        grown = {tp.topic for tp in known}
-        added = [tp for tp in partitions if tp not in known and tp.topic in grown]
-        return self._spec.start.offsets(partitions, logs, added=added)
-
     def _claimed(self, claims: dict[TopicPartition, Claim]) -> list[Command]:
-        self._back("ledger")
+        self._outages.end("ledger")
         partitions = tuple(claims)
         self._tell(Claimed(self._spec.group, partitions, tuple(claims[tp].position for tp in partitions)))
         return self._assignment.claimed(claims)
 
     def _reclaimed(self, reclaimed: Reclaimed) -> None:
-        self._back("ledger")
+        self._outages.end("ledger")
         if reclaimed.owners and self._spec.topics.partitions:
             tp, owner = next(iter(reclaimed.owners.items()))
             self._error = ListenerStopped(
@@ -312,10 +300,16 @@ class Member:
         commands = self._assignment.reclaimed(reclaimed.claims, reclaimed.owners, time.monotonic())
         self._obey(commands)
 
+    def _not_reclaimed(self, claims: dict[TopicPartition, Claim], error: Exception) -> None:
+        if isinstance(error, PositionMissing):  # a row was deleted: it begins at its start, as on the first day
+            self._obey(self._assignment.claim_anew(claims))
+        else:
+            self._not_now(error)
+
     def _not_now(self, error: Exception) -> None:
         """What could not be done is asked for again by the assignment, unless it can never be done."""
         if isinstance(error, _AWAY):
-            self._lost("broker" if isinstance(error, BrokerUnavailable) else "ledger", str(error))
+            self._outages.begin("broker" if isinstance(error, BrokerUnavailable) else "ledger", str(error))
         else:
             self._error = error
 
@@ -324,11 +318,33 @@ class Member:
         for tp, state in self._assignment.reading():
             if (end := self._source.end(tp)) is not None:
                 self._tell(LagSeen(self._spec.group, tp, state.position, end))
-        if not self._guarded() and partitions:
-            self._jobs.start(lambda: self._ledger.read(self._spec.group, partitions), self._observed, self._not_now)
+        if "broker" in self._outages:  # an idle topic would not tell that it is back
+            self._jobs.start(
+                self._admin.answers, lambda yes: self._outages.end("broker") if yes else None, self._not_now
+            )
+        elif not self._guarded() and partitions:
+            self._jobs.start(lambda: self._look(partitions), self._observed, self._not_now)
+
+    def _look(self, partitions: list[TopicPartition]) -> GroupState:
+        """The rows, and now and then whether their topics are still those that they speak of."""
+        group: GroupState = self._ledger.read(self._spec.group, partitions)
+        now = time.monotonic()
+        if now >= self._identify_at:
+            self._identify_at = now + _IDENTIFY
+            known = self._admin.identities({tp.topic for tp in partitions})
+            self._recreated = [
+                tp
+                for tp, row in group.positions.items()
+                if tp.topic in known and row.identity.conflict(known[tp.topic])
+            ]
+        return group
 
     def _observed(self, group: GroupState) -> None:
-        self._back("ledger")
+        if self._recreated:  # the claim says what is wrong, or begins again, by policy
+            recreated, self._recreated = self._recreated, []
+            self._obey(self._assignment.claim_anew(recreated))
+            return
+        self._outages.end("ledger")
         before = self._assignment.paused
         self._obey(self._assignment.observed(group))
         if self._assignment.paused != before:
@@ -357,7 +373,7 @@ class Member:
             log = self._admin.logs([partition]).get(partition)
         except BrokerUnavailable as error:
             self._refused.add(partition)
-            self._lost("broker", str(error))
+            self._outages.begin("broker", str(error))
             return
         if log is None:
             return
@@ -391,7 +407,7 @@ class Member:
         for claims in all_claims:
             try:
                 self._ledger.release(claims)
-            except _AWAY as error:
+            except LedgerError as error:
                 _log.warning("partitions could not be released, their next owner will do without: %s", error)
 
     # Commands
@@ -444,7 +460,7 @@ class Member:
         for command in self._assignment.assigned(partitions):
             assert isinstance(command, ClaimPartitions)  # noqa: S101 - nothing else is ever asked for here
             try:
-                commands = self._claimed(self._claim(command.partitions))
+                commands = self._claimed(self._claimer.claim(command.partitions))
             except Exception as error:
                 self._not_now(error)
                 continue
@@ -454,8 +470,11 @@ class Member:
                     starts[each.partition] = each.offset
                 else:
                     self._todo.append(each) if not isinstance(each, PausePartitions) else None
+        for tp in partitions:
+            self._ends.pop(tp, None)
         self._rebalanced("assigned", partitions, began)
         if self._assignment.paused:
+            self._seeks.update(starts)  # they are assigned without a place, and wait there
             return {}
         self._source.resume(starts)  # a pause outlives the assignment that it was made in
         return starts
@@ -484,13 +503,3 @@ class Member:
                 callback(partitions)
             except Exception:
                 _log.exception("group %s: the callback for %s partitions failed", spec.group, kind)
-
-    def _lost(self, what: str, reason: str) -> None:
-        if what not in self._away:
-            self._away[what] = time.monotonic()
-            self._tell(StoreLost(self._spec.group, what, reason))
-
-    def _back(self, what: str) -> None:
-        since = self._away.pop(what, None)
-        if since is not None:
-            self._tell(StoreBack(self._spec.group, what, time.monotonic() - since))

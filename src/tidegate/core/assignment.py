@@ -245,7 +245,7 @@ class Assignment:
                 gone.append(tp)
             elif row.epoch > state.claim.epoch or (row.epoch == state.claim.epoch and row.owner != state.claim.owner):
                 fenced.append(tp)
-        commands = [*self._claim_anew(gone), *self.fenced(fenced)] if gone or fenced else []
+        commands = [*self.claim_anew(gone), *self.fenced(fenced)] if gone or fenced else []
         if group.paused != self._paused:
             self._paused = group.paused
             if reading := tuple(sorted(tp for tp, _ in self.reading())):
@@ -272,9 +272,9 @@ class Assignment:
         commands: list[Command] = [ClaimPartitions(tuple(claiming))] if claiming else []
         return commands + [ReclaimPartitions(claims, take) for take, claims in reclaiming.items() if claims]
 
-    def _claim_anew(self, partitions: Partitions) -> list[Command]:
-        """Their rows were deleted: they begin at their start, as on the first day."""
-        gone = tuple(sorted(partitions))
+    def claim_anew(self, partitions: Partitions) -> list[Command]:
+        """Their rows were deleted, or their topics recreated: the claim says where they begin, if they may."""
+        gone = tuple(sorted(tp for tp in partitions if tp in self._states))
         for tp in gone:
             self._states[tp] = Claiming()
         self._reckon()

@@ -37,4 +37,6 @@ def consumer_config(kafka: Mapping[str, Any], group: str, protocol: Protocol, se
     else:
         config["partition.assignment.strategy"] = protocol.value
         config["session.timeout.ms"] = int(session_timeout * 1000)
+        # Several heartbeats fit into a session, also into a short one.
+        config.setdefault("heartbeat.interval.ms", min(3000, int(session_timeout * 1000 / 3)))
     return config

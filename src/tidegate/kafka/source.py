@@ -35,6 +35,7 @@ _ONE_OF_MANY = {KafkaError._TRANSPORT, KafkaError._TIMED_OUT}
 """One connection failed: others may do, and if none does, the client says that too."""
 
 _AT_ONCE = 1000  # records, of which nobody knows yet how large they are
+_USUAL = 1024  # bytes of a record
 
 
 class Rebalance(Protocol):
@@ -72,6 +73,7 @@ class Source:
         self._rebalance = rebalance
         self._incremental = incremental
         self._places: dict[TopicPartition, int | None] = {}  # where each is read; kept up under eager protocols only
+        self._largest = _USUAL
         self._paused: set[TopicPartition] = set()
         self._halted: set[TopicPartition] = set()  # the log refused their position, and the client gave them up
 
@@ -97,9 +99,10 @@ class Source:
                 self._sort(message, fetched)
             most -= len(taken)
             wanted = most
-            if room is not None:  # by the values, which is most of it, and as if the next ones were as large
+            if room is not None:  # by the values, which is most of it, and as if all were as large as the largest yet
                 room -= sum(map(len, taken))
-                wanted = min(most, _AT_ONCE, room // max(1, *map(len, taken)))
+                self._largest = max(self._largest, *map(len, taken))
+                wanted = min(most, _AT_ONCE, room // self._largest)
             # consume() would wait for the whole of its time-out: without one, it takes what is there.
             taken = self._consumer.consume(wanted, 0) if wanted > 0 else []
         self._sort_troubles(fetched)
@@ -168,14 +171,6 @@ class Source:
     def close(self) -> None:
         """Leave the group."""
         self._consumer.close()
-
-    def answers(self, timeout: float = 0.5) -> bool:
-        """Whether the cluster answers. May be asked on any thread."""
-        try:
-            self._consumer.list_topics(timeout=timeout)
-        except KafkaException:
-            return False
-        return True
 
     def _on_error(self, error: KafkaError) -> None:
         """What the client tells of no partition in particular; it comes while polling."""

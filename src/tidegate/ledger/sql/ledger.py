@@ -82,6 +82,9 @@ class SqlLedger(Ledger[SqlTransaction]):
 
     def create(self) -> None:
         """See :meth:`Ledger.create`."""
+        self._patiently(f"creating the ledger at {self}", self._create)
+
+    def _create(self) -> None:
         store = self._meet()
         with self._connection() as conn, self._own_errors(), store.dialect.one_creator(conn, f"{self.prefix}create"):
             version = self._version(conn)

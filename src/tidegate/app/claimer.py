@@ -1,0 +1,52 @@
+"""Claiming for a listener: by its settings, with what Kafka says of the topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tidegate.app.spec import ListenerSpec
+from tidegate.core.positions import Identity
+from tidegate.core.records import TopicPartition
+from tidegate.core.spans import Claim
+from tidegate.core.start import Timestamp
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.positions import KafkaPositions
+from tidegate.ledger import Ledger
+
+__all__ = ["Claimer"]
+
+
+class Claimer:
+    """Claims partitions of one group."""
+
+    def __init__(self, spec: ListenerSpec, ledger: Ledger[Any] | KafkaPositions, admin: Admin) -> None:
+        self._spec = spec
+        self._ledger = ledger
+        self._admin = admin
+
+    def claim(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Claim]:
+        """Claim them in one transaction; those without a position begin by the start strategy."""
+        wanted = list(partitions)
+        topics = {tp.topic for tp in wanted}
+
+        def identities() -> Mapping[str, Identity]:
+            return self._admin.identities(topics)
+
+        return self._ledger.claim(
+            self._spec.group,
+            wanted,
+            self._starts,
+            identities=identities,
+            deployment=self._spec.start.deployment,
+            restart=self._spec.recreated.restart,
+        )
+
+    def _starts(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where partitions begin that have no position; one that is new to a topic known here, from its beginning."""
+        start = self._spec.start.start
+        logs = self._admin.logs(partitions, start.at if isinstance(start, Timestamp) else None)
+        known = self._ledger.read(self._spec.group).positions
+        grown = {tp.topic for tp in known}
+        added = [tp for tp in partitions if tp not in known and tp.topic in grown]
+        return self._spec.start.offsets(partitions, logs, added=added)

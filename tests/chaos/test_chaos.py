@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.chaos.schedule import schedule, seed
+from tests.chaos.storm import Storm, brewing
+
+from tidegate.core.protocols import Protocol
+from tidegate.sandbox import Database, Kafka, MariaDB, Postgres
+
+
+def weathered(storm: Storm, *, fences: int, taken: int, unknown_outcomes: int) -> None:
+    """Nothing was lost, repeated or put out of order, and it was not for want of trying."""
+    drained = storm.calm(120)
+    audit, ordeal = storm.audit(), storm.ordeal()
+    print(audit, ordeal)
+    assert not storm.fleet.fallen, "\n\n".join(storm.fleet.fallen)
+    assert drained, f"{storm.positions()} are not the ends {storm.feed.written}, or somebody did not leave"
+    assert audit.faults == 0, audit
+    assert audit.landed == sum(storm.feed.written.values())
+    verification = storm.verify()
+    assert verification.ok, verification.breaks
+    assert ordeal.fences >= fences, ordeal
+    assert ordeal.taken >= taken, ordeal
+    assert ordeal.unknown_outcomes >= unknown_outcomes, ordeal
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(
+    ("database", "protocol"),
+    [
+        (Postgres, Protocol.RANGE),
+        (Postgres, Protocol.COOPERATIVE),
+        (Postgres, Protocol.CONSUMER),
+        (MariaDB, Protocol.COOPERATIVE),
+    ],
+    indirect=["database"],
+)
+def test_a_minute_of_kills_freezes_and_outages_neither_loses_nor_repeats_a_record(
+    broker: Kafka, database: Database, tmp_path: Path, protocol: Protocol
+) -> None:
+    number = seed()
+    print(f"\nTIDEGATE_CHAOS_SEED={number} protocol={protocol} store={database.title}")
+    with brewing(broker, database, tmp_path, protocol) as storm:
+        storm.blow(schedule(number, 70, outages=True))
+        weathered(storm, fences=20, taken=5, unknown_outcomes=5)
+
+
+def test_some_seconds_of_kills_and_freezes_neither_lose_nor_repeat_a_record(
+    broker: Kafka, database: Database, tmp_path: Path
+) -> None:
+    number = seed()
+    print(f"\nTIDEGATE_CHAOS_SEED={number}")
+    with brewing(broker, database, tmp_path, Protocol.COOPERATIVE) as storm:
+        storm.blow(schedule(number, 15, outages=False))
+        weathered(storm, fences=3, taken=2, unknown_outcomes=2)
+
+
+def test_without_the_compare_and_set_the_same_faults_are_found_out(
+    broker: Kafka, database: Database, tmp_path: Path
+) -> None:
+    number = seed()
+    print(f"\nTIDEGATE_CHAOS_SEED={number}")
+    with brewing(broker, database, tmp_path, Protocol.COOPERATIVE, guarded=False) as storm:
+        storm.blow(schedule(number, 40, outages=False), enough=lambda: found_out(storm))
+        audit = storm.audit()
+        print(audit)
+        assert found_out(storm), audit
+
+
+def found_out(storm: Storm) -> bool:
+    """Whether records landed twice or out of order; what is missing may still come."""
+    audit = storm.audit()
+    return audit.twice + audit.disordered > 0

@@ -1,0 +1,123 @@
+"""How members come and go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.system.stage import GROUP, Stage, numbered, wait_until
+
+from tidegate.core.journal import Kind
+from tidegate.core.protocols import Protocol
+from tidegate.core.records import Record, TopicPartition
+from tidegate.observe.observer import Rebalanced
+
+Called = list[tuple[str, list[TopicPartition]]]
+
+
+def callbacks(called: Called) -> dict[str, Any]:
+    return {
+        "on_assigned": lambda partitions: called.append(("assigned", sorted(partitions))),
+        "on_revoked": lambda partitions: called.append(("revoked", sorted(partitions))),
+        "on_lost": lambda partitions: called.append(("lost", sorted(partitions))),
+    }
+
+
+def owners(stage: Stage) -> set[str | None]:
+    return {row.owner for row in stage.ledger.read(GROUP).positions.values()}
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_a_clean_stop_commits_releases_and_leaves(stage: Stage, protocol: Protocol) -> None:
+    topic = stage.topic(2)
+    partitions = [TopicPartition(topic, number) for number in range(2)]
+    for tp in partitions:
+        stage.send(topic, numbered(20), partition=tp.partition)
+    called: Called = []
+    running = stage.start(topic, protocol=protocol, **callbacks(called))
+    wait_until(lambda: len(stage.rows()) == 40)
+
+    running.stop()
+
+    assert owners(stage) == {None}
+    for tp in partitions:
+        assert stage.position(tp).next_offset == len(stage.rows(topic, tp.partition)) == 20
+        assert stage.journal(tp)[-1].kind is Kind.RELEASE
+    assert called == [("assigned", partitions), ("revoked", partitions)]
+    assert [event.kind for event in running.told(Rebalanced)] == ["assigned", "revoked"]
+    assert all(event.seconds >= 0 for event in running.told(Rebalanced))
+    stage.verify()
+
+
+def test_a_stop_while_the_handler_runs_lets_it_finish(stage: Stage) -> None:
+    topic = stage.topic()
+    tp = TopicPartition(topic, 0)
+    stage.send(topic, numbered(5))
+
+    def handle(records: list[Record], tx: Any) -> None:
+        running.member.stop()
+        stage.write(records, tx)
+
+    running = stage.start(topic, handle=handle)
+    running.ended()
+
+    assert stage.offsets() == list(range(5))
+    assert stage.position(tp)[1:4:2] == (5, None)
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_partitions_move_to_a_second_member_and_back(stage: Stage, protocol: Protocol) -> None:
+    topic = stage.topic(2)
+    first = stage.start(topic, protocol=protocol)
+    first.wait_for(Rebalanced)
+    called: Called = []
+    second = stage.start(topic, protocol=protocol, **callbacks(called))
+    wait_until(lambda: len(owners(stage) - {None}) == 2 and None not in owners(stage), "a share for each")
+    for partition in range(2):
+        stage.send(topic, numbered(10), partition=partition)
+    wait_until(lambda: len(stage.rows()) == 20)
+
+    first.stop()
+    wait_until(lambda: len(second.member._assignment.partitions) == 2, "both partitions for the second")
+    for partition in range(2):
+        stage.send(topic, numbered(10, first=10), partition=partition)
+    wait_until(lambda: len(stage.rows()) == 40)
+    second.stop()
+
+    for partition in range(2):
+        assert stage.payloads(topic, partition) == numbered(20)
+    assert called[-1][0] == "revoked"
+    assert owners(stage) == {None}
+    stage.verify()
+
+
+def test_a_callback_that_raises_does_no_harm(stage: Stage) -> None:
+    topic = stage.topic()
+    stage.send(topic, numbered(5))
+
+    def failing(_: list[TopicPartition]) -> None:
+        raise RuntimeError("not my day")
+
+    running = stage.start(topic, on_assigned=failing, on_revoked=failing, on_lost=failing)
+    wait_until(lambda: len(stage.rows()) == 5)
+    running.stop()
+
+    assert stage.offsets() == list(range(5))
+    assert owners(stage) == {None}
+
+
+def test_a_handler_that_fails_stops_the_member_and_leaves_the_position_in_front(stage: Stage) -> None:
+    topic = stage.topic()
+    stage.send(topic, numbered(5))
+
+    def failing(records: list[Record], tx: Any) -> None:
+        stage.write(records, tx)
+        raise RuntimeError("not my day")
+
+    running = stage.start(topic, handle=failing)
+    with pytest.raises(RuntimeError, match="not my day"):
+        running.ended()
+
+    assert stage.rows() == []
+    assert stage.position(TopicPartition(topic, 0)).next_offset == 0
+    assert owners(stage) == {None}
