@@ -27,13 +27,15 @@ AMOUNTS = range(1, 201)
 def orders(kafka: Kafka) -> str:
     """A topic of orders, and one that only a pattern finds."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    for future in admin.create_topics([NewTopic("orders", 2, 1), NewTopic("orders.eu", 1, 1)]).values():
+    topics = [NewTopic("orders", 2, 1), NewTopic("orders.eu", 1, 1), NewTopic("amounts", 2, 1)]
+    for future in admin.create_topics(topics).values():
         future.result(30)
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     for number in AMOUNTS:
         order = json.dumps({"id": number, "total": number})
         producer.produce("orders", key=str(number % 7), value=order)
         producer.produce("orders.eu", value=order)
+        producer.produce("amounts", value=str(number))
     producer.flush(30)
     return kafka.bootstrap
 
@@ -88,6 +90,16 @@ def test_named_partitions_are_read_without_a_group(orders: str, tmp_path: Path) 
     engine.dispose()
     assert offsets == list(range(len(offsets)))
     assert offsets
+
+
+def test_a_total_in_mysql_is_right(orders: str, mariadb: MariaDB) -> None:
+    engine = create_engine(mariadb.url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as conn:
+        conn.execute(text("CREATE TABLE listened (total BIGINT NOT NULL)"))
+        conn.execute(text("INSERT INTO listened VALUES (0)"))
+        run("mysql_totals", orders, mariadb.url)
+        assert conn.execute(text("SELECT total FROM listened")).scalar() == sum(AMOUNTS)
+    engine.dispose()
 
 
 def test_the_counters_in_redis_count_every_record_once(orders: str, redis_server: Redis) -> None:

@@ -1,0 +1,16 @@
+"""A total in MySQL that is right to the cent: the amount and the offset are added in one transaction."""
+
+from os import environ
+
+from sqlalchemy import text
+
+from tidegate import App, Record, Transaction
+
+app = App(
+    kafka=environ.get("KAFKA", "localhost:9092"), ledger=environ.get("LEDGER", "mysql+pymysql://shop@localhost/shop")
+)
+
+
+@app.listener("amounts", group="totals")
+def add(record: Record, tx: Transaction) -> None:
+    tx.execute(text("UPDATE listened SET total = total + :amount"), {"amount": int(record.value or 0)})
