@@ -96,8 +96,8 @@ def consume(order: Order) -> None:
 def watch_source(steps: Steps) -> None:
     fetch = Source.fetch
 
-    def fetch_and_tell(source: Source, most: int, timeout: float) -> Fetched:
-        fetched = fetch(source, most, timeout)
+    def fetch_and_tell(source: Source, *arguments: Any) -> Fetched:
+        fetched = fetch(source, *arguments)
         if fetched.records:
             steps.reached("poll")
         return fetched

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tidegate.app.claimer import Claimer
+from tidegate.app.delivering import deliver
 from tidegate.app.jobs import Jobs
+from tidegate.app.lookout import Lookout, Seen
 from tidegate.app.outages import Outages
 from tidegate.app.spec import ListenerSpec
 from tidegate.core.assignment import Assignment, Claiming, Reading, Reclaiming
@@ -25,7 +27,6 @@ from tidegate.core.commands import (
     ResumePartitions,
     SeekTo,
 )
-from tidegate.core.delivery import Delivery
 from tidegate.core.errors import (
     BrokerUnavailable,
     Fenced,
@@ -36,7 +37,6 @@ from tidegate.core.errors import (
     PositionMissing,
 )
 from tidegate.core.letters import Letter
-from tidegate.core.positions import GroupState
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.recovery import Lose, Stop, out_of_range
 from tidegate.core.spans import Claim, Move, Span
@@ -63,7 +63,6 @@ _log = logging.getLogger("tidegate")
 _AWAY = (LedgerUnavailable, LedgerBusy, BrokerUnavailable)
 _MOST = 10_000  # records that one poll takes
 _WATCH = 1.0  # seconds between two looks at the rows: that is how edits and pauses reach a quiet topic
-_IDENTIFY = 3.0  # seconds between two looks whether the topics are still the same: they may be recreated under us
 _CLOSE = 15.0
 
 Handle = Callable[[list[Record], Any], Any]
@@ -99,8 +98,8 @@ class Member:
         self._refused: set[TopicPartition] = set()
         self._claimer = Claimer(spec, ledger, admin)
         self._outages = Outages(spec.group, tell)
-        self._watch_at = self._guard_at = self._identify_at = 0.0
-        self._recreated: list[TopicPartition] = []
+        self._lookout = Lookout(spec.group, ledger, admin)
+        self._watch_at = self._guard_at = 0.0
         self._throttled = False
         self._was_assigned = False
         self._stopping = threading.Event()
@@ -213,20 +212,11 @@ class Member:
         def handle(tx: Any) -> None:
             handled.append(self._handle(records, tx))
 
-        def work() -> Any:
-            if not records:
-                return self._ledger.transact(claims, spans)
-            match self._spec.delivery:
-                case Delivery.AT_LEAST_ONCE:
-                    with self._ledger.detached(claims, spans) as tx:
-                        handle(tx)
-                    return self._ledger.transact(claims, spans)
-                case Delivery.AT_MOST_ONCE:
-                    result = self._ledger.transact(claims, spans)
-                    with self._ledger.detached(claims, spans) as tx:
-                        handle(tx)
-                    return result
-            return self._ledger.transact(claims, spans, handle)
+        def work() -> Result:
+            if records:
+                return deliver(self._ledger, self._spec.delivery, claims, spans, handle)
+            result: Result = self._ledger.transact(claims, spans)
+            return result
 
         def done(result: Result) -> None:
             self._assignment.committed(spans)
@@ -323,32 +313,17 @@ class Member:
                 self._admin.answers, lambda yes: self._outages.end("broker") if yes else None, self._not_now
             )
         elif not self._guarded() and partitions:
-            self._jobs.start(lambda: self._look(partitions), self._observed, self._not_now)
+            self._jobs.start(lambda: self._lookout.look(partitions), self._observed, self._not_now)
 
-    def _look(self, partitions: list[TopicPartition]) -> GroupState:
-        """The rows, and now and then whether their topics are still those that they speak of."""
-        group: GroupState = self._ledger.read(self._spec.group, partitions)
-        now = time.monotonic()
-        if now >= self._identify_at:
-            self._identify_at = now + _IDENTIFY
-            known = self._admin.identities({tp.topic for tp in partitions})
-            self._recreated = [
-                tp
-                for tp, row in group.positions.items()
-                if tp.topic in known and row.identity.conflict(known[tp.topic])
-            ]
-        return group
-
-    def _observed(self, group: GroupState) -> None:
-        if self._recreated:  # the claim says what is wrong, or begins again, by policy
-            recreated, self._recreated = self._recreated, []
-            self._obey(self._assignment.claim_anew(recreated))
+    def _observed(self, seen: Seen) -> None:
+        if seen.recreated:  # the claim says what is wrong, or begins again, by policy
+            self._obey(self._assignment.claim_anew(seen.recreated))
             return
         self._outages.end("ledger")
         before = self._assignment.paused
-        self._obey(self._assignment.observed(group))
+        self._obey(self._assignment.observed(seen.group))
         if self._assignment.paused != before:
-            self._tell(Paused(self._spec.group, group.paused))
+            self._tell(Paused(self._spec.group, seen.group.paused))
 
     def _guarded(self) -> bool:
         """Skip over what is too far behind, if that is wanted and due; whether a job was begun."""
