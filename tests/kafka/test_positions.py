@@ -18,10 +18,10 @@ COUNT = 300
 @pytest.fixture(scope="module")
 def amounts(kafka: Kafka) -> Iterator[str]:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.create_topics([NewTopic("amounts", 1, 1)])["amounts"].result(30)
+    admin.create_topics([NewTopic("kept-in-kafka", 1, 1)])["kept-in-kafka"].result(30)
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     for number in range(COUNT):
-        producer.produce("amounts", str(number))
+        producer.produce("kept-in-kafka", str(number))
     producer.flush(30)
     yield kafka.bootstrap
 
@@ -33,7 +33,7 @@ def test_positions_kept_in_kafka_are_found_again(amounts: str, strategy: CommitS
     def consume() -> None:
         app = App(amounts, None)
 
-        @app.listener("amounts", group=f"in-kafka-{strategy}", delivery=Delivery.AT_LEAST_ONCE, commit=strategy)
+        @app.listener("kept-in-kafka", group=f"in-kafka-{strategy}", delivery=Delivery.AT_LEAST_ONCE, commit=strategy)
         def take(record: Record) -> None:
             seen.append(int(record.value or 0))
 
@@ -49,7 +49,7 @@ def test_exactly_once_without_a_ledger_is_refused_with_the_reason(amounts: str) 
     app = App(amounts, None)
     with pytest.raises(ConfigurationError, match="cannot commit together"):
 
-        @app.listener("amounts", group="g")
+        @app.listener("kept-in-kafka", group="g")
         def take(record: Record) -> None: ...
 
 
@@ -57,10 +57,10 @@ def test_transactions_and_dead_letters_need_a_ledger(amounts: str) -> None:
     app = App(amounts, None)
     with pytest.raises(ConfigurationError, match="without a ledger there is none"):
 
-        @app.listener("amounts", group="g", delivery=Delivery.AT_LEAST_ONCE)
+        @app.listener("kept-in-kafka", group="g", delivery=Delivery.AT_LEAST_ONCE)
         def write(record: Record, tx: Transaction) -> None: ...
 
     with pytest.raises(ConfigurationError, match="dead letters are kept in the ledger"):
 
-        @app.listener("amounts", group="g", delivery=Delivery.AT_LEAST_ONCE, on_error=DeadLetter())
+        @app.listener("kept-in-kafka", group="g", delivery=Delivery.AT_LEAST_ONCE, on_error=DeadLetter())
         def take(record: Record) -> None: ...

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import os
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -20,12 +19,10 @@ from tidegate.ledger.open import open_ledger
 from tidegate.ledger.redis import RedisLedger, RedisTransaction
 from tidegate.ledger.sql.transaction import SqlTransaction
 
-_numbers = itertools.count(1)
-
 
 def fresh_name() -> str:
     """A name that no other store of this run has."""
-    return f"t{os.getpid()}_{next(_numbers)}_"
+    return f"t{secrets.token_hex(5)}_"
 
 
 def documented_grants(server: str) -> list[str]:

@@ -116,14 +116,14 @@ def test_a_read_only_database_file_is_refused_and_unchanged(tmp_path: Path) -> N
 def test_a_read_only_postgres_is_refused(postgres: Postgres) -> None:
     admin = create_engine(postgres.url, isolation_level="AUTOCOMMIT")
     with admin.connect() as conn, open_ledger(postgres.url) as ledger:
-        claims = ledger.claim("billing", [ORDERS])
+        claims = ledger.claim("only-reading", [ORDERS])
         conn.execute(text("CREATE ROLE reader LOGIN PASSWORD 'reader'"))
         conn.execute(text("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader"))
         with open_ledger(postgres.url_for("reader", "reader")) as reader:
-            assert reader.read("billing").positions[ORDERS].next_offset == 0
+            assert reader.read("only-reading").positions[ORDERS].next_offset == 0
             with pytest.raises(LedgerDenied, match="needs SELECT, INSERT, UPDATE"):
                 reader.transact(claims, [Span(ORDERS, 0, 1)])
-        assert ledger.read("billing").positions[ORDERS].next_offset == 0
+        assert ledger.read("only-reading").positions[ORDERS].next_offset == 0
         conn.execute(text("DROP OWNED BY reader"))
         conn.execute(text("DROP ROLE reader"))
     admin.dispose()
@@ -132,14 +132,14 @@ def test_a_read_only_postgres_is_refused(postgres: Postgres) -> None:
 def test_a_read_only_mariadb_is_refused(mariadb: MariaDB) -> None:
     admin = create_engine(mariadb.url)
     with admin.connect() as conn, open_ledger(mariadb.url) as ledger:
-        claims = ledger.claim("billing", [ORDERS])
+        claims = ledger.claim("only-reading", [ORDERS])
         conn.execute(text("CREATE USER reader IDENTIFIED BY 'reader'"))
         conn.execute(text("GRANT SELECT ON tidegate.* TO reader"))
         with open_ledger(mariadb.url_for("reader", "reader")) as reader:
-            assert reader.read("billing").positions[ORDERS].next_offset == 0
+            assert reader.read("only-reading").positions[ORDERS].next_offset == 0
             with pytest.raises(LedgerDenied, match="needs SELECT, INSERT, UPDATE"):
                 reader.transact(claims, [Span(ORDERS, 0, 1)])
-        assert ledger.read("billing").positions[ORDERS].next_offset == 0
+        assert ledger.read("only-reading").positions[ORDERS].next_offset == 0
         conn.execute(text("DROP USER reader"))
     admin.dispose()
 
