@@ -93,7 +93,7 @@ def test_a_group_that_was_rebalanced_while_it_was_paused_goes_on_where_it_was(st
     for partition in (0, 1):
         stage.send(topic, ["on"], partition=partition)
 
-    wait_until(lambda: len(stage.rows()) >= 22, "everything", SOON * 2)
+    wait_until(lambda: len(stage.rows()) >= 22, "everything", SOON * 6)
     first.stop()
     assert sorted(stage.offsets()) == sorted([*range(11), *range(11)])
     stage.verify()

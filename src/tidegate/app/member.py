@@ -100,6 +100,7 @@ class Member:
         self._outages = Outages(spec.group, tell)
         self._lookout = Lookout(spec.group, ledger, admin)
         self._watch_at = self._guard_at = 0.0
+        self._to_pause: set[TopicPartition] = set()
         self._throttled = False
         self._was_assigned = False
         self._stopping = threading.Event()
@@ -133,6 +134,9 @@ class Member:
         fetched = self._source.fetch(_MOST, 0 if self._jobs.busy else 0.1, room)
         now = time.monotonic()
         self._take(fetched, since, now)
+        if self._to_pause:
+            self._source.pause(self._to_pause)
+            self._to_pause = set()
         self._jobs.settle(within=0.01)
         if not self._jobs.busy:
             if not self._todo:
@@ -447,11 +451,9 @@ class Member:
                     self._todo.append(each) if not isinstance(each, PausePartitions) else None
         for tp in partitions:
             self._ends.pop(tp, None)
+        self._watch_at = 0.0  # the group may be paused: that is seen before anything of these is committed
         self._rebalanced("assigned", partitions, began)
-        if self._assignment.paused:
-            self._seeks.update(starts)  # they are assigned without a place, and wait there
-            return {}
-        self._source.resume(starts)  # a pause outlives the assignment that it was made in
+        self._to_pause = set(starts) if self._assignment.paused else set()  # once they are assigned
         return starts
 
     def revoked(self, partitions: list[TopicPartition]) -> None:

@@ -213,6 +213,7 @@ class Source:
             self._consumer.assign(places)
         self._places.update((tp, starts.get(tp)) for tp in added)
         self.pause([tp for tp in added if tp not in starts])
+        self.resume(starts)  # a pause outlives the assignment that it was made in
 
     def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         self._rebalance.revoked([TopicPartition(tp.topic, tp.partition) for tp in partitions])
