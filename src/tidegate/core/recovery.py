@@ -116,7 +116,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Step over the record and journal that."""
+    """Step over the record; observers are told, and the span that covers it is committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +141,13 @@ FailurePolicy: TypeAlias = Fail | Skip | DeadLetter | Retry
 
 
 class Again(NamedTuple):
-    """Run the handler again, in a new transaction, after so many seconds."""
+    """Run the handler on the record again, after so many seconds."""
 
     after: float
 
 
 class StepOver(NamedTuple):
-    """Go on behind the record; it is journalled as skipped, with this note."""
+    """Go on behind the record; observers are told, with this note."""
 
     note: str
 

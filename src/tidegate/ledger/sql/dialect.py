@@ -30,7 +30,6 @@ class Dialect(ABC):
     """
 
     now: str
-    false = "FALSE"
     locking = " FOR UPDATE"
     collation: str | None = None
     has_sentinel = False

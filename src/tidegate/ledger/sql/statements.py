@@ -69,7 +69,7 @@ class Statements:
         )
         self.insert_group = _statement(
             f"INSERT INTO {groups} (consumer_group, paused, seq, updated_at) "
-            f"SELECT :group, {dialect.false}, 0, {now} FROM (SELECT 1 AS one) AS o "
+            f"SELECT :group, FALSE, 0, {now} FROM (SELECT 1 AS one) AS o "
             f"WHERE NOT EXISTS (SELECT 1 FROM {groups} AS g WHERE g.consumer_group = :group)"
         )
         self.insert_positions = _statement(
