@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 
@@ -47,10 +47,11 @@ class Watch:
 
 @contextmanager
 def watched(pids: list[int]):
-    """Hold on to processes, so that their end can be awaited."""
+    """Hold on to processes, so that their end can be awaited; one that has ended since it was listed needs no waiting."""
     with ExitStack() as stack:
         handles = {}
         for pid in pids:
-            handles[pid] = os.pidfd_open(pid)
-            stack.callback(os.close, handles[pid])
+            with suppress(ProcessLookupError):
+                handles[pid] = os.pidfd_open(pid)
+                stack.callback(os.close, handles[pid])
         yield Watch(handles)
