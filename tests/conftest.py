@@ -9,6 +9,11 @@ import pytest
 from tidegate.sandbox import Kafka, MariaDB, Postgres, Redis
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The simulation first: it is one long test, and the others can run beside it."""
+    items.sort(key=lambda item: "simulation" not in item.path.parts)
+
+
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[Kafka]:
     with Kafka() as server:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
@@ -16,24 +16,26 @@ COUNT = 300
 
 
 @pytest.fixture(scope="module")
-def amounts(kafka: Kafka) -> Iterator[str]:
+def amounts(kafka: Kafka) -> str:
+    """A topic with numbers in it."""
+    topic = f"kept-in-kafka-{uuid4().hex}"
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.create_topics([NewTopic("kept-in-kafka", 1, 1)])["kept-in-kafka"].result(30)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     for number in range(COUNT):
-        producer.produce("kept-in-kafka", str(number))
+        producer.produce(topic, str(number))
     producer.flush(30)
-    yield kafka.bootstrap
+    return topic
 
 
 @pytest.mark.parametrize("strategy", list(CommitStrategy))
-def test_positions_kept_in_kafka_are_found_again(amounts: str, strategy: CommitStrategy) -> None:
+def test_positions_kept_in_kafka_are_found_again(kafka: Kafka, amounts: str, strategy: CommitStrategy) -> None:
     seen: list[int] = []
 
     def consume() -> None:
-        app = App(amounts, None)
+        app = App(kafka.bootstrap, None)
 
-        @app.listener("kept-in-kafka", group=f"in-kafka-{strategy}", delivery=Delivery.AT_LEAST_ONCE, commit=strategy)
+        @app.listener(amounts, group=f"{amounts}-{strategy}", delivery=Delivery.AT_LEAST_ONCE, commit=strategy)
         def take(record: Record) -> None:
             seen.append(int(record.value or 0))
 
@@ -45,16 +47,16 @@ def test_positions_kept_in_kafka_are_found_again(amounts: str, strategy: CommitS
     assert len(seen) == COUNT, "the second run has nothing left to do"
 
 
-def test_exactly_once_without_a_ledger_is_refused_with_the_reason(amounts: str) -> None:
-    app = App(amounts, None)
+def test_exactly_once_without_a_ledger_is_refused_with_the_reason() -> None:
+    app = App("localhost:9092", None)
     with pytest.raises(ConfigurationError, match="cannot commit together"):
 
         @app.listener("kept-in-kafka", group="g")
         def take(record: Record) -> None: ...
 
 
-def test_transactions_and_dead_letters_need_a_ledger(amounts: str) -> None:
-    app = App(amounts, None)
+def test_transactions_and_dead_letters_need_a_ledger() -> None:
+    app = App("localhost:9092", None)
     with pytest.raises(ConfigurationError, match="without a ledger there is none"):
 
         @app.listener("kept-in-kafka", group="g", delivery=Delivery.AT_LEAST_ONCE)
