@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,13 @@ from sqlalchemy import exc, text
 from tests.ledger.stores import MemoryStore, RedisStore, Row, SqlStore, Store
 
 from tidegate.app.binding import bind
-from tidegate.app.handling import Handled, HandlerFailed, Handling, Skipped
+from tidegate.app.handling import Handled, HandlerFailed, Handling, Postponed, Skipped
 from tidegate.core.errors import LedgerUnavailable, TransactionBroken
 from tidegate.core.letters import Letter
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.recovery import Backoff, DeadLetter, Fail, FailurePolicy, Retry, Skip
 from tidegate.core.spans import Span
+from tidegate.core.tries import NO_TRIES
 from tidegate.ledger import MemoryLedger, Outcome, SqlTransaction, Transaction
 from tidegate.ledger.redis import RedisTransaction
 from tidegate.ledger.trouble import Conflict
@@ -29,6 +31,7 @@ from tidegate.ledger.trouble import Conflict
 GROUP = "billing"
 ORDERS = TopicPartition("orders", 0)
 NOW = Backoff(0, 1, 0)
+LATER = Backoff(1, 1, 1)  # which is not waited for in these tests: the next transaction begins at once
 
 
 @dataclass
@@ -83,16 +86,32 @@ def row(n: int) -> Row:
 
 
 class Run:
-    """One transaction over some records, and what came of it."""
+    """One transaction over some records, begun anew whenever one of them has to wait, and what came of it."""
 
     def __init__(self, store: Store, handling: Handling, batch: Sequence[Record]) -> None:
         self.claims = store.ledger.claim(GROUP, [ORDERS])
         self.handled: list[Handled] = []
+        self.retried: list[tuple[int, int, float]] = []
+        self.postponed: list[tuple[int, float]] = []
+        self._tries = NO_TRIES
         span = Span(ORDERS, 0, batch[-1].offset + 1, len(batch))
-        self.result = store.ledger.transact(
-            self.claims, [span], lambda tx: self.handled.append(handling.run(batch, tx))
-        )
+
+        def handle(tx: Any) -> None:
+            self.handled.append(handling.run(batch, tx, self._tries, on_retry=self._tell))
+
+        while True:
+            try:
+                self.result = store.ledger.transact(self.claims, [span], handle)
+            except Postponed as postponed:
+                assert (written(store), parked(store), position(store)) == ([], [], 0)
+                self.postponed.append((postponed.offset, postponed.after))
+                self._tries = postponed.tries
+            else:
+                break
         assert position(store) == span.end
+
+    def _tell(self, record: Record, attempts: int, after: float, error: Exception) -> None:
+        self.retried.append((record.offset, attempts, after))
 
 
 def position(store: Store) -> int:
@@ -191,16 +210,89 @@ def test_failing_commits_nothing_and_says_where(store: Store, make: Any, policy:
 @BOTH
 def test_a_record_is_tried_again_by_itself_and_then_parked_with_its_attempts(store: Store, make: Any) -> None:
     slept: list[float] = []
-    told: list[tuple[int, int, float]] = []
     policy = Retry(2, Backoff(0.5, 2, 9), then=DeadLetter())
-    run = handling(
-        make(store), policy, sleep=slept.append, on_retry=lambda each, n, after, _: told.append((each.offset, n, after))
-    )
-    Run(store, run, records(6, [2]))
+    run = Run(store, handling(make(store), policy, sleep=slept.append), records(6, [2]))
     assert written(store) == [0, 1, 3, 4, 5]
     assert [(letter.record.offset, letter.attempts) for letter in parked(store)] == [(4, 3)]
-    assert slept == [0.5, 1.0]
-    assert told == [(4, 1, 0.5), (4, 2, 1.0)]
+    assert run.postponed == [(4, 0.5), (4, 1.0)]
+    assert run.retried == [(4, 1, 0.5), (4, 2, 1.0)]
+    assert slept == [], "nothing waits inside of the transaction"
+
+
+@BOTH
+def test_short_waits_stay_inside_of_the_transaction_until_they_add_up(make: Any) -> None:
+    store, slept = MemoryStore(), list[float]()
+    policy = Retry(5, Backoff(0.02, 1, 0.02), then=DeadLetter())
+    run = Run(store, handling(make(store), policy, sleep=slept.append), records(3, [1]))
+    assert slept == [0.02] * 4
+    assert run.postponed == [(2, 0.02)]
+    assert [letter.attempts for letter in parked(store)] == [6]
+    assert written(store) == [0, 2]
+
+
+@BOTH
+def test_what_was_given_up_is_not_tried_again_because_another_record_waits(make: Any) -> None:
+    store = MemoryStore()
+    handler, calls = make(store), list[list[int]]()
+
+    def one(order: Order, tx: Transaction) -> None:
+        calls.append([order.n])
+        handler(order, tx)
+
+    def many(orders: list[Order], tx: Transaction) -> None:
+        calls.append([order.n for order in orders])
+        handler(orders, tx)
+
+    policy = Retry(2, LATER, then=DeadLetter())
+    Run(store, handling(one if make is one_by_one else many, policy), records(9, [2, 3, 7]))
+    assert [calls.count([n]) for n in (2, 3, 7)] == [3, 3, 3]
+    assert [letter.attempts for letter in parked(store)] == [3, 3, 3]
+    assert written(store) == [0, 1, 4, 5, 6, 8]
+
+
+def test_a_batch_that_has_waited_is_not_narrowed_down_again() -> None:
+    store = MemoryStore()
+    handler, calls = in_batches(store), list[int]()
+
+    def handle(orders: list[Order], tx: Transaction) -> None:
+        calls.append(len(orders))
+        handler(orders, tx)
+
+    run = Run(store, handling(handle, Retry(2, LATER, then=DeadLetter())), records(256, [77]))
+    assert len(run.postponed) == 2
+    assert calls[-5:] == [77, 1, 77, 1, 178]
+    assert parked_orders(store) == [77]
+
+
+@BOTH
+def test_where_nothing_can_be_undone_what_was_processed_is_not_processed_again(make: Any) -> None:
+    """As without a ledger."""
+
+    class NotUndone(Transaction):
+        undoes = False
+
+        def _savepoint(self) -> AbstractContextManager[None]:
+            return nullcontext()
+
+    seen: list[list[int]] = []
+
+    def one(order: Order) -> None:
+        many([order])
+
+    def many(orders: list[Order]) -> None:
+        seen.append([order.n for order in orders])
+        if any(order.bad for order in orders) and (len(orders) > 1 or seen.count(seen[-1]) < 3):
+            raise Poison
+
+    batch, tries = records(5, [2]), NO_TRIES
+    run = handling(one if make is one_by_one else many, Retry(5, LATER))
+    for _ in range(2):
+        with pytest.raises(Postponed) as raised:
+            run.run(batch, NotUndone(None), tries)  # type: ignore[arg-type]
+        tries = raised.value.tries
+    assert run.run(batch, NotUndone(None), tries) == Handled(5, (), ())  # type: ignore[arg-type]
+    narrowed = [[0, 1, 2, 3, 4], [0, 1], [2, 3, 4], [2], [2], [2], [3, 4]]
+    assert seen == ([[0], [1], [2], [2], [2], [3], [4]] if make is one_by_one else narrowed)
 
 
 @BOTH
@@ -547,7 +639,9 @@ def test_records_and_values_of_a_part_of_a_batch_belong_together() -> None:
     poison=st.sets(st.integers(0, 39)),
     garbage=st.sets(st.integers(0, 39)),
     is_batch=st.booleans(),
-    policy=st.sampled_from([DeadLetter(), Retry(1, NOW, then=DeadLetter()), Skip()]),
+    policy=st.sampled_from(
+        [DeadLetter(), Retry(1, NOW, then=DeadLetter()), Retry(2, LATER, then=DeadLetter()), Skip()]
+    ),
 )
 def test_whatever_is_bad_the_good_commit_in_order_and_the_bad_are_given_up_in_order(
     count: int, poison: set[int], garbage: set[int], is_batch: bool, policy: FailurePolicy

@@ -10,8 +10,10 @@ from tidegate.core.batching import Batch, BatchBounds, Batching
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.spans import Span
+from tidegate.core.tries import Tried
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+TRIES = {(A, 0): Tried(2)}
 
 
 def record(offset: int, tp: TopicPartition = A, size: int = 10) -> Record:
@@ -120,6 +122,98 @@ def test_the_rest_is_everything_in_batches_within_the_bounds() -> None:
     assert spans == [Span(A, 0, 2, 2), Span(A, 2, 4, 2), Span(A, 4, 9, 1)]
 
 
+def test_a_batch_that_is_taken_back_comes_again_with_what_was_read_behind_it() -> None:
+    batching = started(count=3)
+    batching.add([record(offset) for offset in range(4)], now=0)
+    (first,) = batching.ready(now=0)
+    batching.take_back(first._replace(tries=TRIES))
+    assert batching.has_taken_back
+    assert batching.waiting == set()
+    assert batching.ready(now=0) == [first._replace(tries=TRIES)]
+    assert not batching.has_taken_back
+    assert [(batch.span, batch.tries) for batch in batching.ready(now=99)] == [(Span(A, 3, 4, 1), {})]
+
+
+def test_a_short_batch_that_is_taken_back_is_filled_up() -> None:
+    batching = started(count=3)
+    batching.add([record(0)], now=0)
+    (first,) = batching.ready(now=5)
+    batching.take_back(first)
+    batching.add([record(1)], now=6)
+    batching.reached(A, 4, now=6)
+    assert [batch.span for batch in batching.ready(now=6)] == [Span(A, 0, 4, 2)]
+
+
+def test_a_postponed_batch_comes_again_as_it_was_and_not_before_its_time() -> None:
+    batching = started(count=3)
+    batching.add([record(offset) for offset in range(4)], now=0)
+    (first,) = batching.ready(now=0)
+    assert batching.postpone(first._replace(tries=TRIES), until=7.0)
+    assert (batching.waiting, batching.has_taken_back, batching.bytes) == ({A}, True, 0)
+    assert batching.ready(now=6.9) == []
+    assert batching.ready(now=7.0) == [first._replace(tries=TRIES)]
+    assert (batching.waiting, batching.has_taken_back) == (set(), False)
+    assert batching.ready(now=99) == [], "what was behind it has to be read again"
+    batching.add([record(3)], now=99)
+    assert [batch.span for batch in batching.ready(now=999)] == [Span(A, 3, 4, 1)]
+
+
+def test_a_postponed_batch_goes_alone_and_keeps_its_partition_waiting_only() -> None:
+    batching = started(count=1)
+    batching.start(B, 0, generation=8)
+    batching.add([record(0), record(0, tp=B), record(1, tp=B)], now=0)
+    first, other = batching.ready(now=0)
+    batching.postpone(first, until=7.0)
+    batching.take_back(other)
+    assert [batch.span.partition for batch in batching.ready(now=1)] == [B]
+    assert batching.ready(now=7.0) == [first]
+    assert [batch.span for batch in batching.ready(now=7.0)] == [Span(B, 1, 2, 1)]
+
+
+def test_postponed_batches_take_turns_with_the_others_the_one_that_was_due_first_before() -> None:
+    batching = started(count=1)
+    tps = [TopicPartition("orders", number) for number in range(4)]
+    for tp in tps:
+        batching.start(tp, 0, generation=8)
+    batching.add([record(offset, tp) for tp in tps for offset in range(3)], now=0)
+    for late, batch in zip((9.0, 8.0, 7.0), batching.ready(now=0), strict=False):
+        batching.postpone(batch, until=late)
+    order = [[batch.span.partition for batch in batching.ready(now=9.0)] for _ in range(6)]
+    assert order == [[tps[2]], [tps[3]], [tps[1]], [tps[3]], [tps[0]], []]
+
+
+@pytest.mark.parametrize("end", ["drop", "start"])
+def test_a_batch_whose_stretch_of_reading_is_over_is_not_taken_back(end: str) -> None:
+    batching = started(count=1)
+    batching.add([record(0)], now=0)
+    (first,) = batching.ready(now=0)
+    batching.drop([A]) if end == "drop" else batching.start(A, 0, generation=8)
+    batching.take_back(first)
+    assert not batching.postpone(first, until=7.0)
+    assert (batching.ready(now=99), batching.bytes, batching.waiting) == ([], 0, set())
+
+
+@pytest.mark.parametrize("end", ["drop", "start"])
+def test_whatever_ends_a_stretch_of_reading_ends_the_wait(end: str) -> None:
+    batching = started(count=1)
+    batching.add([record(0)], now=0)
+    (first,) = batching.ready(now=0)
+    batching.postpone(first._replace(tries=TRIES), until=7.0)
+    batching.drop([A]) if end == "drop" else batching.start(A, 0, generation=8)
+    assert (batching.waiting, batching.has_taken_back, batching.ready(now=99)) == (set(), False, [])
+    batching.start(A, 0, generation=9)
+    batching.add([record(0)], now=99)
+    assert [batch.tries for batch in batching.ready(now=99)] == [{}]
+
+
+def test_a_batch_cannot_be_taken_back_behind_the_next_one() -> None:
+    batching = started(count=1)
+    batching.add([record(0), record(1)], now=0)
+    (first,), _ = batching.ready(now=0), batching.ready(now=0)
+    with pytest.raises(RuntimeError, match="cannot be taken back"):
+        batching.take_back(first)
+
+
 @pytest.mark.parametrize("bounds", [{"count": 0}, {"bytes": 0}, {"age": -1.0}])
 def test_bounds_that_no_batch_can_keep_are_refused(bounds: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError, match="batch"):
@@ -133,9 +227,10 @@ def test_bounds_that_no_batch_can_keep_are_refused(bounds: dict[str, float]) -> 
     count=st.integers(1, 6),
     size=st.integers(1, 60),
     cuts=st.sets(st.integers(0, 40)),
+    backs=st.sets(st.integers(0, 40)),
 )
 def test_batches_are_what_was_read_without_a_gap_or_a_repetition(
-    gaps: list[int], trailing: int, position: int, count: int, size: int, cuts: set[int]
+    gaps: list[int], trailing: int, position: int, count: int, size: int, cuts: set[int], backs: set[int]
 ) -> None:
     batching = started(count, size, age=1.0, position=position)
     records, offset = [], position
@@ -147,7 +242,10 @@ def test_batches_are_what_was_read_without_a_gap_or_a_repetition(
     for i, item in enumerate(records):
         batching.add([item], now=i)
         if i in cuts:
-            batches += batching.ready(now=i)
+            handed_out = batching.ready(now=i)
+            for batch in handed_out if i in backs else ():
+                batching.take_back(batch)
+            batches += [] if i in backs else handed_out
     batching.reached(A, offset + trailing, now=99)
     batches += batching.rest([A])
     assert [item for batch in batches for item in batch.records] == records

@@ -14,6 +14,7 @@ from tidegate.observe import (
     Paused,
     Polled,
     Rebalanced,
+    Retried,
     Skipped,
     StoreBack,
     StoreLost,
@@ -36,4 +37,5 @@ EVENTS: list[Event] = [
     Paused("billing", True),
     StoreLost("billing", "ledger", f"cannot connect to\nmysql+pymysql://me:{PLANTED}@db/shop"),
     StoreBack("billing", "ledger", 61.2),
+    Retried("billing", ORDERS, 12, 2, 0.5, "ValueError"),
 ]

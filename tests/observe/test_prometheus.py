@@ -40,6 +40,7 @@ def test_every_event_is_counted(registry: CollectorRegistry) -> None:
         ("tidegate_rebalances_total", {**GROUP, "kind": "assigned"}, 1),
         ("tidegate_rebalance_seconds_sum", {**GROUP, "kind": "assigned"}, 1.5),
         ("tidegate_lag_records", PLACE, 100),
+        ("tidegate_retries_total", {**GROUP, "topic": "orders"}, 1),
         ("tidegate_dead_letters_total", {**GROUP, "topic": "orders"}, 1),
         ("tidegate_skips_total", {**GROUP, "kind": "skip"}, 1),
         ("tidegate_skips_total", {**GROUP, "kind": "loss"}, 1),

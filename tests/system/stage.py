@@ -15,17 +15,20 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table, Text, create_engine, select
 
+from tidegate.app.app import App
 from tidegate.app.member import Member
 from tidegate.app.spec import ListenerSpec, Topics
 from tidegate.core.journal import Entry, Kind
 from tidegate.core.positions import Position
 from tidegate.core.protocols import Protocol
 from tidegate.core.records import Record, TopicPartition
+from tidegate.core.tries import Tries
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.config import admin_config, consumer_config
 from tidegate.kafka.source import Source
 from tidegate.ledger import Ledger, Limits, open_ledger
-from tidegate.observe.observer import Event
+from tidegate.observe.observer import Event, Observer, Observers
+from tidegate.settings import Settings
 
 PATIENCE = 40.0
 GROUP = "billing"
@@ -227,6 +230,7 @@ class Stage:
         until_caught_up: bool = False,
         kafka: Mapping[str, Any] | None = None,
         ledger: Ledger[Any] | None = None,
+        observers: Iterable[Observer] = (),
         **settings: Any,
     ) -> Running:
         settings = {"group": GROUP, "session_timeout": 6.0, **settings}
@@ -236,16 +240,33 @@ class Stage:
             del client["heartbeat.interval.ms"]  # the broker's to say
         config = consumer_config(client, spec.group, spec.protocol, spec.session_timeout)
 
+        def run(records: list[Record], tx: Any, _: Tries) -> Any:
+            return (handle or self.write)(records, tx)
+
         def make(tell: Callable[[Event], None]) -> Member:
             return Member(
                 spec,
                 ledger or self.ledger,
                 Admin(admin_config(client)),
                 partial(Source, config, incremental=spec.protocol.is_incremental),
-                handle=handle or self.write,
-                tell=tell,
+                handle=run,
+                tell=Observers([tell, *observers]),
                 until_caught_up=until_caught_up,
             )
+
+        self._running.append(Running(make))
+        return self._running[-1]
+
+    def listen(
+        self, function: Callable[..., Any], *topics: str, until_caught_up: bool = False, **settings: Any
+    ) -> Running:
+        """A member that runs a function as an app does, with its error policy; ``ledger`` may be ``None``."""
+        app = App({**self.kafka, **_BRISK}, settings.pop("ledger", self.ledger), settings=Settings())
+        app.listener(topics, group=GROUP, **{"session_timeout": 6.0, **settings})(function)
+
+        def make(tell: Callable[[Event], None]) -> Member:
+            app.observers.add(tell)
+            return app._member(app.listeners[0], until_caught_up)
 
         self._running.append(Running(make))
         return self._running[-1]

@@ -24,10 +24,10 @@ def test_a_handler_slower_than_the_poll_interval_is_not_thrown_out(stage: Stage)
         calls.append(len(records))
         stage.write(records, tx)
         if len(calls) == 1:
-            time.sleep(8)
+            time.sleep(3)
 
-    kafka = {"max.poll.interval.ms": 6000}
-    running = stage.start(topic, handle=slowly, kafka=kafka, session_timeout=6.0)
+    kafka = {"max.poll.interval.ms": 2000}
+    running = stage.start(topic, handle=slowly, kafka=kafka, session_timeout=2.0)
     wait_until(lambda: stage.payloads() == ["slow"])
     stage.send(topic, ["next"])
     wait_until(lambda: stage.payloads() == ["slow", "next"])
@@ -53,7 +53,7 @@ def test_records_that_arrive_while_the_handler_runs_make_the_next_batch(stage: S
     stage.send(topic, ["first"])
     assert entered.wait(30)
     stage.send(topic, numbered(20))
-    wait_until(lambda: running.member._batching.bytes > 0)
+    wait_until(lambda: running.member._intake.bytes > 0)
     go_on.set()
 
     wait_until(lambda: len(stage.rows()) == 21)
@@ -73,7 +73,7 @@ def test_the_buffers_stay_within_their_bytes_and_everything_arrives(stage: Stage
     def slowly(records: list[Record], tx: Any) -> None:
         time.sleep(0.01)
         stage.write(records, tx)
-        held.append(running.member._batching.bytes)
+        held.append(running.member._intake.bytes)
 
     running = stage.start(topic, handle=slowly, buffer_bytes=bound, batch=BatchBounds(count=10), protocol=protocol)
     wait_until(lambda: len(stage.rows()) == 200)

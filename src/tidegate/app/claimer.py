@@ -10,7 +10,7 @@ from tidegate.core.positions import Identity
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Claim
 from tidegate.core.start import Timestamp
-from tidegate.kafka.admin import Admin
+from tidegate.kafka.broker import Cluster
 from tidegate.kafka.positions import KafkaPositions
 from tidegate.ledger import Ledger
 
@@ -20,7 +20,7 @@ __all__ = ["Claimer"]
 class Claimer:
     """Claims partitions of one group."""
 
-    def __init__(self, spec: ListenerSpec, ledger: Ledger[Any] | KafkaPositions, admin: Admin) -> None:
+    def __init__(self, spec: ListenerSpec, ledger: Ledger[Any] | KafkaPositions, admin: Cluster) -> None:
         self._spec = spec
         self._ledger = ledger
         self._admin = admin

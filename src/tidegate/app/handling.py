@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 from sqlalchemy.exc import StatementError
@@ -15,14 +16,22 @@ from tidegate.core.errors import TidegateError
 from tidegate.core.letters import Letter
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.recovery import Again, Fail, FailurePolicy, Park, Retry, StepOver, decide
+from tidegate.core.tries import NO_TRIES, Done, Tried, Tries
 from tidegate.ledger.transaction import Transaction
 
-__all__ = ["Handled", "HandlerFailed", "Handling", "OnRetry", "Skipped"]
+__all__ = ["Handled", "HandlerFailed", "Handling", "OnRetry", "Postponed", "Skipped"]
+
+SHORT = 0.05
+"""Seconds that one transaction may wait for other attempts, in all. Such a wait holds nobody up, and costs less than to
+run the good records of the batch again; for a longer one the transaction is ended."""
 
 OnRetry: TypeAlias = Callable[[Record, int, float, Exception], object]
 """Told the record, the attempts so far, the seconds to wait and the error, before a record is tried again."""
 
 _LONGEST_TEXT = 1000
+
+
+def _tell_nobody(*_: object) -> None: ...
 
 
 class HandlerFailed(TidegateError):
@@ -40,6 +49,20 @@ class HandlerFailed(TidegateError):
         self.partition = partition
         self.offset = offset
         self.attempts = attempts
+
+
+class Postponed(Exception):
+    """A record is to be tried again ``after`` so many seconds: nothing of the transaction is committed until then.
+
+    ``tries`` is what was found out about all of its records, for the next run.
+    """
+
+    def __init__(self, partition: TopicPartition, offset: int, after: float, tries: Tries) -> None:
+        super().__init__(f"{partition} offset {offset} is to be tried again in {after:g} s")
+        self.partition = partition
+        self.offset = offset
+        self.after = after
+        self.tries = tries
 
 
 class Skipped(NamedTuple):
@@ -65,8 +88,8 @@ class Handling:
     down to its bad records, so the handler may be called with parts of it. Errors of the database are no record's fault
     (see :mod:`tidegate.app.blame`): they pass through, for the ledger to run the transaction again or to stop.
 
-    It keeps nothing between runs, so that threads may share one, and the ledger may run it again. Waiting for another
-    attempt is done inside of the transaction.
+    It keeps nothing between runs, so that threads may share one, and the ledger may run it again. A wait for another
+    attempt that is not a short one ends the run with :class:`Postponed`, whose ``tries`` the next run is given.
     """
 
     def __init__(
@@ -75,34 +98,57 @@ class Handling:
         policy: FailurePolicy | None = None,
         *,
         sleep: Callable[[float], object] = time.sleep,
-        on_retry: OnRetry | None = None,
     ) -> None:
         self.binding = binding
         self.policy = policy or Fail()
         self.sleep = sleep
-        self.on_retry = on_retry
         final = self.policy
         while isinstance(final, Retry):
             final = final.then
         self.final = final
 
-    def run(self, records: Sequence[Record], tx: Transaction) -> Handled:
+    def run(
+        self, records: Sequence[Record], tx: Transaction, tries: Tries = NO_TRIES, *, on_retry: OnRetry = _tell_nobody
+    ) -> Handled:
         """Handle the records; to be called by the handler of :meth:`Ledger.transact`, and as often as that is."""
-        return _Run(self, records, tx).handled()
+        return _Run(self, records, tx, tries, on_retry).handled()
 
 
 class _Run:
     """One run over the records of one transaction."""
 
-    def __init__(self, handling: Handling, records: Sequence[Record], tx: Transaction) -> None:
+    def __init__(
+        self, handling: Handling, records: Sequence[Record], tx: Transaction, tries: Tries, on_retry: OnRetry
+    ) -> None:
         self._handling = handling
+        self._on_retry = on_retry
         self._binding = handling.binding
         self._tx = tx
         self._all = records
-        self._records = list(records)  # those that can be decoded
+        self._records = list(records)  # those that are to be handled, and can be decoded
         self._values: list[Any] = self._records
         self._places: Sequence[int] = range(len(records))  # where those are among all
         self._given_up: dict[int, StepOver | Park] = {}  # by their places
+        self._done: set[int] = set()  # those that were processed and cannot be undone
+        self._failures: dict[int, int] = {}  # attempts that failed
+        self._waited = 0.0
+        if tries:
+            self._know(tries)
+
+    def _know(self, tries: Tries) -> None:
+        places: list[int] = []
+        for place, record in enumerate(self._all):
+            failed, settled = tries.get((record.source, record.offset), (0, None))
+            if failed:
+                self._failures[place] = failed
+            if isinstance(settled, Done):
+                self._done.add(place)
+            elif settled is not None:
+                self._given_up[place] = settled
+            else:
+                places.append(place)
+        self._places = places
+        self._records = self._values = [self._all[place] for place in places]
 
     def handled(self) -> Handled:
         self._decode()
@@ -125,9 +171,10 @@ class _Run:
             self._decode_one_by_one()
 
     def _decode_one_by_one(self) -> None:
-        places: list[int] = []
+        pending, places = self._places, list[int]()
         self._records, self._values, self._places = [], [], places
-        for place, record in enumerate(self._all):
+        for place in pending:
+            record = self._all[place]
             try:
                 value = self._binding.decode(record)
             except DecodingError as error:
@@ -161,17 +208,24 @@ class _Run:
 
     def _narrow_down(self) -> None:
         """Halve what fails until it is one record, the first half first: so the order is kept."""
-        pending = [(0, len(self._records))] if self._records else []
-        is_first = True
+        pending = list(self._parts())[::-1]
         while pending:
-            start, end = pending.pop()
-            error = self._attempt(start, end, list(self._values) if is_first else None)
-            is_first = False
+            start, end, values = pending.pop()
+            error = self._attempt(start, end, values)
             if end - start == 1:
                 self._settle(start, error)
             elif error is not None:
                 middle = (start + end) // 2
-                pending += [(middle, end), (start, middle)]
+                pending += [(middle, end, None), (start, middle, None)]
+
+    def _parts(self) -> Iterator[tuple[int, int, list[Any] | None]]:
+        """All records and their values as one, except that those which have failed before go by themselves."""
+        bounds = {0, len(self._records)}
+        for index, place in enumerate(self._places):
+            if place in self._failures:
+                bounds |= {index, index + 1}
+        for start, end in pairwise(sorted(bounds)):
+            yield start, end, self._values[start:end]
 
     def _attempt(self, start: int, end: int, values: list[Any] | None = None) -> Exception | None:
         """Run the handler in a savepoint; what it raised, if that may be the fault of a record.
@@ -187,24 +241,37 @@ class _Run:
                     self._binding.call(records, values, self._tx)
                 else:
                     self._binding.call(records[0], values[0], self._tx)
-            return None
         except Exception as error:
             failure = error
+        else:
+            if not self._tx.undoes:
+                self._done.update(self._places[start:end])
+            return None
         self._pass_on_if_databases(failure)
         return failure
 
     def _settle(self, index: int, error: Exception | None) -> None:
-        """Go on with one record until it is processed, or given up as the policy says."""
-        attempts = 1
+        """Go on with one record until it is processed, given up as the policy says, or to be tried again later."""
+        place, record = self._places[index], self._records[index]
         while error is not None:
-            again = self._decide(self._places[index], attempts, error)
+            attempts = self._failures[place] = self._failures.get(place, 0) + 1
+            again = self._decide(place, attempts, error)
             if again is None:
                 return
-            if self._handling.on_retry is not None:
-                self._handling.on_retry(self._records[index], attempts, again.after, error)
+            self._on_retry(record, attempts, again.after, error)
+            self._waited += again.after
+            if self._waited > SHORT:
+                raise Postponed(record.source, record.offset, again.after, self._tries())
             self._handling.sleep(again.after)
-            attempts += 1
             error = self._attempt(index, index + 1)
+
+    def _tries(self) -> Tries:
+        """What is known by now; what was processed counts only where it is not undone."""
+        known: dict[int, Done | StepOver | Park] = dict.fromkeys(self._done, Done()) | self._given_up
+        return {
+            (self._all[place].source, self._all[place].offset): Tried(self._failures.get(place, 0), known.get(place))
+            for place in self._failures.keys() | known.keys()
+        }
 
     def _decide(self, place: int, attempts: int, error: Exception) -> Again | None:
         """Note what becomes of a record; or say when to try again, which no decoding gets better by."""

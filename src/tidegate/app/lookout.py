@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tidegate.core.positions import GroupState
 from tidegate.core.records import TopicPartition
-from tidegate.kafka.admin import Admin
+from tidegate.kafka.broker import Cluster
 
 __all__ = ["Lookout", "Seen"]
 
@@ -24,7 +24,7 @@ class Seen(NamedTuple):
 class Lookout:
     """Looks at the rows of one group every time, and at the topics' identities now and then."""
 
-    def __init__(self, group: str, ledger: Any, admin: Admin) -> None:
+    def __init__(self, group: str, ledger: Any, admin: Cluster) -> None:
         self._group = group
         self._ledger = ledger
         self._admin = admin

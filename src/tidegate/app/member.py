@@ -7,24 +7,26 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from tidegate.app.claimer import Claimer
-from tidegate.app.delivering import deliver
+from tidegate.app.commit import Commit, Handle
+from tidegate.app.handling import Postponed
+from tidegate.app.intake import Intake
 from tidegate.app.jobs import Jobs
 from tidegate.app.lookout import Lookout, Seen
 from tidegate.app.outages import Outages
 from tidegate.app.spec import ListenerSpec
 from tidegate.core.assignment import Assignment, Claiming, Reading, Reclaiming
-from tidegate.core.batching import Batch, Batching
+from tidegate.core.batching import Batch
 from tidegate.core.commands import (
     ClaimPartitions,
     Command,
-    DropBuffers,
+    LedgerCommand,
     PausePartitions,
     ReclaimPartitions,
     ReleaseClaims,
-    ResumePartitions,
     SeekTo,
 )
 from tidegate.core.errors import (
@@ -34,25 +36,21 @@ from tidegate.core.errors import (
     LedgerError,
     LedgerUnavailable,
     ListenerStopped,
+    NotCommitted,
     PositionMissing,
 )
-from tidegate.core.letters import Letter
-from tidegate.core.records import Record, TopicPartition
+from tidegate.core.records import TopicPartition
 from tidegate.core.recovery import Lose, Stop, out_of_range
 from tidegate.core.spans import Claim, Move, Span
-from tidegate.kafka.admin import Admin
+from tidegate.kafka.broker import Cluster, RecordSource
 from tidegate.kafka.positions import KafkaPositions
-from tidegate.kafka.source import Fetched, Source
-from tidegate.ledger import Ledger, Outcome, Reclaimed, Result
+from tidegate.ledger import Ledger, Reclaimed, Result
 from tidegate.observe.observer import (
     Claimed,
-    Committed,
-    DeadLettered,
     Event,
     FencedOff,
     LagSeen,
     Paused,
-    Polled,
     Rebalanced,
     Skipped,
 )
@@ -60,12 +58,9 @@ from tidegate.observe.observer import (
 __all__ = ["Member"]
 
 _log = logging.getLogger("tidegate")
-_AWAY = (LedgerUnavailable, LedgerBusy, BrokerUnavailable)
-_MOST = 10_000  # records that one poll takes
+_AWAY = (LedgerUnavailable, LedgerBusy, NotCommitted, BrokerUnavailable)
 _WATCH = 1.0  # seconds between two looks at the rows: that is how edits and pauses reach a quiet topic
 _CLOSE = 15.0
-
-Handle = Callable[[list[Record], Any], Any]
 
 
 class Member:
@@ -75,8 +70,8 @@ class Member:
         self,
         spec: ListenerSpec,
         ledger: Ledger[Any] | KafkaPositions,
-        admin: Admin,
-        open_source: Callable[[Member], Source],
+        admin: Cluster,
+        open_source: Callable[[Member], RecordSource],
         *,
         handle: Handle,
         tell: Callable[[Event], None],
@@ -89,23 +84,18 @@ class Member:
         self._tell = tell
         self._until_caught_up = until_caught_up
         self._assignment = Assignment(spec.session_timeout, random.Random())  # noqa: S311 - jitter
-        self._batching = Batching(spec.batch)
         self._jobs = Jobs(f"tidegate-{spec.group}")
-        self._todo: list[Command] = []
-        self._seeks: dict[TopicPartition, int] = {}
-        self._retry: list[Batch] = []
-        self._ends: dict[TopicPartition, int] = {}
-        self._refused: set[TopicPartition] = set()
+        self._todo: list[LedgerCommand] = []
         self._claimer = Claimer(spec, ledger, admin)
         self._outages = Outages(spec.group, tell)
         self._lookout = Lookout(spec.group, ledger, admin)
         self._watch_at = self._guard_at = 0.0
-        self._to_pause: set[TopicPartition] = set()
-        self._throttled = False
         self._was_assigned = False
         self._stopping = threading.Event()
+        self._hurry = threading.Event()  # what waits inside of a job does not wait any longer
         self._error: Exception | None = None
         self._source = self.source = open_source(self)
+        self._intake = Intake(spec, self._source, self._assignment, tell, self._outages)
 
     # The loop
 
@@ -129,71 +119,49 @@ class Member:
         self._stopping.set()
 
     def _step(self) -> None:
-        since = self._assignment.generation
-        room = self._spec.buffer_bytes - self._batching.bytes
-        fetched = self._source.fetch(_MOST, 0 if self._jobs.busy else 0.1, room)
-        now = time.monotonic()
-        self._take(fetched, since, now)
-        if self._to_pause:
-            self._source.pause(self._to_pause)
-            self._to_pause = set()
+        self._obey(self._intake.fetch(0 if self._jobs.busy else 0.1))
         self._jobs.settle(within=0.01)
         if not self._jobs.busy:
+            now = time.monotonic()
             if not self._todo:
                 self._obey(self._assignment.tick(now))
             self._next_job(now)
-        self._seek()
-        self._throttle()
-
-    def _take(self, fetched: Fetched, since: int, now: float) -> None:
-        settled = [record for record in fetched.records if record.source not in self._seeks] if self._seeks else None
-        received = self._assignment.received(fetched.records if settled is None else settled, since)
-        if received.records:
-            self._batching.add(received.records, now)
-            size = sum(record.size for record in received.records)
-            self._tell(Polled(self._spec.group, len(received.records), size))
-        for tp, offset in fetched.ends:
-            if tp in self._seeks:
-                continue
-            if self._assignment.reads_since(tp, since):
-                self._batching.reached(tp, offset, now)
-                self._ends[tp] = offset
-            elif isinstance(state := self._assignment.state(tp), Reading):
-                self._seeks[tp] = state.position  # of this stretch, or of the one before; the next one is of this
-        self._refused.update(tp for tp in fetched.out_of_range if tp not in self._seeks)
-        if fetched.troubles:
-            self._outages.begin("broker", fetched.troubles[0])
-        self._obey(received.commands)
+        self._intake.settle()
 
     def _next_job(self, now: float) -> None:
         """The most pressing thing that the ledger can do for us."""
         if self._todo:
             self._carry_out(self._todo.pop(0))
-        elif self._refused:
-            self._step_over_what_is_gone(self._refused.pop())
+        elif (refused := self._intake.next_refused()) is not None:
+            self._step_over_what_is_gone(refused)
         elif now >= self._watch_at:
             self._watch_at = now + _WATCH
             self._watch()
         elif not self._assignment.paused:
-            batches = self._retry or self._batching.ready(now)
-            self._retry = []
-            self._commit([batch for batch in batches if self._assignment.holds(batch)])
+            self._commit(self._intake.ready(now))
 
     def _caught_up(self) -> bool:
         reading = dict(self._assignment.reading())
         return (
             self._was_assigned
             and len(reading) == len(self._assignment.partitions)
-            and not (self._jobs.busy or self._todo or self._seeks or self._retry)
-            and all(tp in self._ends and state.position >= self._ends[tp] for tp, state in reading.items())
+            and not (self._jobs.busy or self._todo)
+            and self._intake.is_settled
+            and all(self._intake.is_at_end(tp, state.position) for tp, state in reading.items())
         )
 
     def _leave(self) -> None:
-        self._jobs.wait()
+        self._finish_job()
         self._until_closed(self._source.close)  # which revokes, and so releases
         rest = self._assignment.revoked(self._assignment.partitions)  # of a listener without a group's assignment
         self._release(claims for command in rest if isinstance(command, ReleaseClaims) for claims in [command.claims])
         self._jobs.close()
+
+    def _finish_job(self) -> None:
+        """Wait for what is under way, but not for the time between two attempts at a record."""
+        self._hurry.set()
+        self._jobs.wait()
+        self._hurry.clear()
 
     @staticmethod
     def _until_closed(close: Callable[[], None]) -> None:
@@ -208,55 +176,41 @@ class Member:
         if not batches:
             return
         claims = self._assignment.claims(batches)
-        spans = [batch.span for batch in batches]
-        records = [record for batch in batches for record in batch.records]
-        began = time.monotonic()
-        handled: list[Any] = []
+        commit = Commit(self._spec, self._ledger, claims, batches, handle=self._handle, wait=self._hurry.wait)
+        self._jobs.start(commit.run, partial(self._committed, commit), partial(self._not_committed, commit))
 
-        def handle(tx: Any) -> None:
-            handled.append(self._handle(records, tx))
+    def _committed(self, commit: Commit, result: Result) -> None:
+        self._assignment.committed(commit.spans)
+        self._outages.end("ledger")
+        for event in commit.events(result):
+            self._tell(event)
+        self._mirror(commit.spans)
 
-        def work() -> Result:
-            if records:
-                return deliver(self._ledger, self._spec.delivery, claims, spans, handle)
-            result: Result = self._ledger.transact(claims, spans)
-            return result
+    def _not_committed(self, commit: Commit, error: Exception) -> None:
+        if isinstance(error, Postponed):
+            until = time.monotonic() + error.after
+            for batch in commit.batches():
+                if batch.span.partition == error.partition:
+                    self._intake.postpone(batch, until)
+                else:
+                    self._intake.take_back(batch)
+        elif isinstance(error, Fenced):
+            self._tell(FencedOff(self._spec.group, error.owners, str(error)))
+            for batch in commit.batches():
+                if batch.span.partition not in error.owners:
+                    self._intake.take_back(batch)
+            self._obey(self._assignment.fenced(error.owners))
+        elif isinstance(error, _AWAY):
+            self._outages.begin("ledger", str(error))
+            self._obey(self._assignment.fenced(commit.claims))  # whether it was committed shows in the rows
+        else:
+            self._error = error
 
-        def done(result: Result) -> None:
-            self._assignment.committed(spans)
-            self._outages.end("ledger")
-            already = result.outcome is Outcome.ALREADY_DONE
-            took = time.monotonic() - began
-            group = self._spec.group
-            self._tell(Committed(group, tuple(spans), took, result.attempts, result.unknown_outcomes, already))
-            if handled:
-                self._tell_of(handled[-1])
-            if self._spec.mirror:
-                self._source.mirror({span.partition: span.end for span in spans})
+    def _mirror(self, spans: list[Span]) -> None:
+        if self._spec.mirror:
+            self._source.mirror({span.partition: span.end for span in spans})
 
-        def failed(error: Exception) -> None:
-            if isinstance(error, Fenced):
-                self._tell(FencedOff(self._spec.group, error.owners, str(error)))
-                self._retry = [batch for batch in batches if batch.span.partition not in error.owners]
-                self._obey(self._assignment.fenced(error.owners))
-            elif isinstance(error, _AWAY):
-                self._outages.begin("ledger", str(error))
-                self._obey(self._assignment.fenced(claims))  # whether it was committed shows in the rows
-            else:
-                self._error = error
-
-        self._jobs.start(work, done, failed)
-
-    def _tell_of(self, handled: Any) -> None:
-        for letter in getattr(handled, "parked", ()):
-            if isinstance(letter, Letter):
-                record = letter.record
-                self._tell(DeadLettered(self._spec.group, record.source, record.offset, letter.error))
-        for record, note in getattr(handled, "skipped", ()):
-            span = Span(record.source, record.offset, record.offset + 1, 1)
-            self._tell(Skipped(self._spec.group, span, "skip", note))
-
-    def _carry_out(self, command: Command) -> None:
+    def _carry_out(self, command: LedgerCommand) -> None:
         # What was asked for before a rebalance may be another member's by now: claiming it would fence that one off.
         if isinstance(command, ClaimPartitions):
             wanted = [tp for tp in command.partitions if isinstance(self._assignment.state(tp), Claiming)]
@@ -351,7 +305,7 @@ class Member:
         try:
             log = self._admin.logs([partition]).get(partition)
         except BrokerUnavailable as error:
-            self._refused.add(partition)
+            self._intake.refuse(partition)
             self._outages.begin("broker", str(error))
             return
         if log is None:
@@ -362,7 +316,7 @@ class Member:
         elif isinstance(verdict, Lose):
             self._move([verdict.span], Move.LOSS, verdict.note)
         else:
-            self._seeks[partition] = state.position
+            self._intake.read_from(partition, state.position)
 
     def _move(self, spans: list[Span], move: Move, note: str) -> None:
         """Advance over records that are not read, as the owner, and read on behind them."""
@@ -373,6 +327,7 @@ class Member:
             for span in spans:
                 self._tell(Skipped(self._spec.group, span, move.value, note))
             self._obey(self._assignment.moved(spans))
+            self._mirror(spans)
 
         def failed(error: Exception) -> None:
             if isinstance(error, (Fenced, *_AWAY)):
@@ -389,51 +344,19 @@ class Member:
             except LedgerError as error:
                 _log.warning("partitions could not be released, their next owner will do without: %s", error)
 
-    # Commands
-
     def _obey(self, commands: Iterable[Command]) -> None:
         for command in commands:
-            if isinstance(command, SeekTo):
-                self._batching.start(command.partition, command.offset, command.generation)
-                self._seeks[command.partition] = command.offset
-                self._ends.pop(command.partition, None)
-            elif isinstance(command, DropBuffers):
-                self._batching.drop(command.partitions)
-                for tp in command.partitions:
-                    self._seeks.pop(tp, None)
-            elif isinstance(command, PausePartitions):
-                self._source.pause(command.partitions)
-            elif isinstance(command, ResumePartitions):
-                self._source.resume(command.partitions)
-            else:
+            if isinstance(command, LedgerCommand):
                 self._todo.append(command)
-
-    def _seek(self) -> None:
-        """Carry seeks out; until then nothing of their partitions is used, for it may be from before."""
-        for tp, offset in list(self._seeks.items()):
-            if self._source.seek(tp, offset):
-                del self._seeks[tp]
-                if not (self._assignment.paused or self._throttled):
-                    self._source.resume([tp])
-
-    def _throttle(self) -> None:
-        """Fetch no more than the buffers may hold."""
-        full = self._batching.bytes > self._spec.buffer_bytes // (2 if self._throttled else 1)
-        if full == self._throttled or self._assignment.paused:
-            return
-        self._throttled = full
-        reading = [tp for tp, _ in self._assignment.reading()]
-        if full:
-            self._source.pause(reading)
-        else:
-            self._source.resume(reading)
+            else:
+                self._intake.obey(command)
 
     # What the source tells while it polls
 
     def assigned(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         """See :class:`~tidegate.kafka.source.Rebalance`: claim, and read where the ledger says."""
         began = time.monotonic()
-        self._jobs.wait()
+        self._finish_job()
         self._was_assigned = True
         starts: dict[TopicPartition, int] = {}
         for command in self._assignment.assigned(partitions):
@@ -445,21 +368,19 @@ class Member:
                 continue
             for each in commands:
                 if isinstance(each, SeekTo):
-                    self._batching.start(each.partition, each.offset, each.generation)
+                    self._intake.begin(each)
                     starts[each.partition] = each.offset
-                else:
-                    self._todo.append(each) if not isinstance(each, PausePartitions) else None
-        for tp in partitions:
-            self._ends.pop(tp, None)
+                elif not isinstance(each, PausePartitions):  # they cannot be paused before they are assigned
+                    self._obey([each])
         self._watch_at = 0.0  # the group may be paused: that is seen before anything of these is committed
         self._rebalanced("assigned", partitions, began)
-        self._to_pause = set(starts) if self._assignment.paused else set()  # once they are assigned
+        self._intake.pause_when_assigned(starts if self._assignment.paused else ())
         return starts
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
         """See :class:`~tidegate.kafka.source.Rebalance`: what is in flight is finished, and no more."""
         began = time.monotonic()
-        self._jobs.wait()
+        self._finish_job()
         commands = self._assignment.revoked(partitions)
         self._obey(command for command in commands if not isinstance(command, ReleaseClaims))
         self._release(command.claims for command in commands if isinstance(command, ReleaseClaims))

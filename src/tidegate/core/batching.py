@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from typing import NamedTuple
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.spans import Span
+from tidegate.core.tries import NO_TRIES, Tries
 
 __all__ = ["Batch", "BatchBounds", "Batching"]
 
@@ -17,11 +19,13 @@ class Batch(NamedTuple):
     """Records to be committed as one span, and the generation that they were read under.
 
     There may be none: aborted transactions and compaction leave spans without records, which the position steps over.
+    ``tries`` is what is known of the records of a batch that was handed out before.
     """
 
     generation: int
     span: Span
     records: tuple[Record, ...]
+    tries: Tries = NO_TRIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +45,13 @@ class BatchBounds:
 
 
 class _Buffer:
-    """What was read of one partition and not handed out: everything in ``[start, end)``."""
+    """What was read of one partition and not handed out: everything in ``[start, end)``.
 
-    __slots__ = ("bytes", "end", "generation", "records", "since", "start")
+    A batch that was handed out and taken back is the first in here: ``tries`` is what is known of its records. If it
+    waits, it does so ``until`` then, and has so many of the bytes ``waiting``.
+    """
+
+    __slots__ = ("bytes", "end", "generation", "records", "since", "start", "taken_back", "tries", "until", "waiting")
 
     def __init__(self, position: int, generation: int) -> None:
         self.start = self.end = position
@@ -51,21 +59,44 @@ class _Buffer:
         self.records: list[Record] = []
         self.bytes = 0
         self.since = 0.0
+        self.hand_out()
+
+    def hand_out(self) -> None:
+        """What was taken back, if anything was, is so no more."""
+        self.taken_back = False
+        self.tries: Tries = NO_TRIES
+        self.until: float | None = None
+        self.waiting = 0
 
 
 class Batching:
     """The buffers of one member, one for each partition that it reads."""
 
-    __slots__ = ("_bounds", "_buffers")
+    __slots__ = ("_bounds", "_buffers", "_goes_alone")
 
     def __init__(self, bounds: BatchBounds) -> None:
         self._bounds = bounds
+        self._goes_alone = False  # whether what was handed out last was a postponed batch
         self._buffers: dict[TopicPartition, _Buffer] = {}
 
     @property
     def bytes(self) -> int:
-        """Bytes in all buffers: what fetching is throttled by."""
-        return sum(buffer.bytes for buffer in self._buffers.values())
+        """Bytes in all buffers: what fetching is throttled by.
+
+        Batches that wait are left out, as are those that are handed out: they are one for each partition at most, and
+        other partitions are read on meanwhile.
+        """
+        return sum(buffer.bytes - buffer.waiting for buffer in self._buffers.values())
+
+    @property
+    def waiting(self) -> set[TopicPartition]:
+        """The partitions that have a postponed batch."""
+        return {tp for tp, buffer in self._buffers.items() if buffer.until is not None}
+
+    @property
+    def has_taken_back(self) -> bool:
+        """Whether there is a batch that was handed out before, and is to be handed out again."""
+        return any(buffer.taken_back for buffer in self._buffers.values())
 
     def start(self, partition: TopicPartition, position: int, generation: int) -> None:
         """Begin a stretch of reading; what an earlier one left is forgotten."""
@@ -100,17 +131,65 @@ class Batching:
             buffer.end = offset
 
     def ready(self, now: float) -> list[Batch]:
-        """Hand out, for each partition that has one, the next batch that is full or old enough."""
-        return [
-            self._next(tp, buffer)
-            for tp, buffer in self._buffers.items()
-            if buffer.start < buffer.end
+        """Hand out, for each partition that has one, the next batch that is full or old enough.
+
+        A batch that was postponed goes alone: if it fails again, nothing else is rolled back with it. So that many of
+        them do not hold the others up, they take turns with them.
+        """
+        waits = [(buffer.until, tp) for tp, buffer in self._buffers.items() if buffer.until is not None]
+        due = [(until, tp) for until, tp in waits if until <= now]
+        fresh = [tp for tp, buffer in self._buffers.items() if self._is_ready(buffer, now)]
+        self._goes_alone = bool(due) and not (fresh and self._goes_alone)
+        chosen = [min(due)[1]] if self._goes_alone else fresh
+        return [self._next(tp, self._buffers[tp]) for tp in chosen]
+
+    def _is_ready(self, buffer: _Buffer, now: float) -> bool:
+        return (
+            buffer.start < buffer.end
+            and buffer.until is None
             and (
                 now - buffer.since >= self._bounds.age
                 or len(buffer.records) >= self._bounds.count
                 or buffer.bytes >= self._bounds.bytes
             )
-        ]
+        )
+
+    def take_back(self, batch: Batch) -> None:
+        """A batch was not committed: it is handed out again, with what was read behind it."""
+        buffer = self._buffer_of(batch)
+        if buffer is not None:
+            self._restore(buffer, batch)
+
+    def postpone(self, batch: Batch, until: float) -> bool:
+        """A batch was not committed, and is handed out again at ``until``, as it was; whether it is still wanted.
+
+        What was read behind it is forgotten, so that waiting costs no room: it has to be read again.
+        """
+        buffer = self._buffer_of(batch)
+        if buffer is None:
+            return False
+        buffer.records, buffer.bytes, buffer.end = [], 0, batch.span.end
+        self._restore(buffer, batch)
+        buffer.until, buffer.waiting = until, buffer.bytes
+        return True
+
+    def _buffer_of(self, batch: Batch) -> _Buffer | None:
+        """Where a batch came from; ``None`` if that stretch of reading is over."""
+        buffer = self._buffers.get(batch.span.partition)
+        if buffer is None or buffer.generation != batch.generation:
+            return None
+        if buffer.start != batch.span.end:
+            raise RuntimeError(f"{batch.span} cannot be taken back: what is left begins at {buffer.start}")
+        return buffer
+
+    @staticmethod
+    def _restore(buffer: _Buffer, batch: Batch) -> None:
+        buffer.records[:0] = batch.records
+        buffer.bytes += sum(record.size for record in batch.records)
+        buffer.start = batch.span.start
+        buffer.since = -math.inf  # it was old enough before
+        buffer.tries = batch.tries
+        buffer.taken_back = True
 
     def rest(self, partitions: Iterable[TopicPartition]) -> Iterator[Batch]:
         """Hand out everything that these partitions have, in batches within the bounds: for draining before a stop."""
@@ -129,8 +208,10 @@ class Batching:
         del records[:count]
         buffer.bytes -= size
         span = Span(partition, buffer.start, end, count)
+        batch = Batch(buffer.generation, span, taken, buffer.tries)
         buffer.start = end
-        return Batch(buffer.generation, span, taken)
+        buffer.hand_out()
+        return batch
 
     def _fitting(self, buffer: _Buffer) -> tuple[int, int]:
         """How many of the first records fit into one batch, and their bytes."""

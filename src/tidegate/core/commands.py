@@ -11,7 +11,9 @@ __all__ = [
     "ClaimPartitions",
     "Command",
     "DropBuffers",
+    "LedgerCommand",
     "PausePartitions",
+    "ReadCommand",
     "ReclaimPartitions",
     "ReleaseClaims",
     "ResumePartitions",
@@ -67,6 +69,10 @@ class ResumePartitions(NamedTuple):
     partitions: tuple[TopicPartition, ...]
 
 
-Command: TypeAlias = (
-    ClaimPartitions | ReclaimPartitions | ReleaseClaims | SeekTo | DropBuffers | PausePartitions | ResumePartitions
-)
+LedgerCommand: TypeAlias = ClaimPartitions | ReclaimPartitions | ReleaseClaims
+"""What is done in the ledger, one after the other."""
+
+ReadCommand: TypeAlias = SeekTo | DropBuffers | PausePartitions | ResumePartitions
+"""What is done at once, to where and whether a partition is read."""
+
+Command: TypeAlias = LedgerCommand | ReadCommand

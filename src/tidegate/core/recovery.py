@@ -126,7 +126,10 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Try again up to ``times`` times, and only ``then`` do something else: ``Retry(3, then=DeadLetter())``."""
+    """Try again up to ``times`` times, and only ``then`` do something else: ``Retry(3, then=DeadLetter())``.
+
+    The wait between two attempts may be of any length: the partition of the record waits, in no transaction.
+    """
 
     times: int = 3
     backoff: Backoff = Backoff()

@@ -18,6 +18,7 @@ from tidegate.observe.observer import (
     Paused,
     Polled,
     Rebalanced,
+    Retried,
     Skipped,
     StoreBack,
     StoreLost,
@@ -36,6 +37,7 @@ _LEVELS: dict[type, int] = {
     StoreBack: logging.INFO,
     FencedOff: logging.WARNING,
     StoreLost: logging.WARNING,
+    Retried: logging.WARNING,
     DeadLettered: logging.WARNING,
     Skipped: logging.ERROR,
 }
@@ -56,7 +58,7 @@ class LoggingObserver:
 
     Each log record has the fields ``event``, ``group``, ``topic``, ``partition`` and ``offset``; those that do not
     apply are ``None``. Keys and values of records are never logged, and of the error of a handler only its kind, since
-    its message may quote them: the dead letter and the journal have the whole of it.
+    its message may quote them: the dead letter has the whole of it.
     """
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
@@ -109,6 +111,10 @@ def _line(event: Event) -> _Line:
         case LagSeen():
             text = f"{event.partition}@{event.position} is {event.end - event.position} records behind the end"
             return _Line(text, event.partition, event.position)
+        case Retried():
+            times = f"{event.attempts} attempt{'s' if event.attempts > 1 else ''}"
+            text = f"{event.partition}@{event.offset} is tried again in {event.seconds:g} s: {times}, {event.error}"
+            return _Line(text, event.partition, event.offset)
         case DeadLettered():
             text = f"parked {event.partition}@{event.offset} as a dead letter after {_kind(event.error)}"
             return _Line(text, event.partition, event.offset)

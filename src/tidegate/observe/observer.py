@@ -21,6 +21,7 @@ __all__ = [
     "Paused",
     "Polled",
     "Rebalanced",
+    "Retried",
     "Skipped",
     "StoreBack",
     "StoreLost",
@@ -82,6 +83,17 @@ class LagSeen(NamedTuple):
     end: int
 
 
+class Retried(NamedTuple):
+    """A record is to be tried again: the attempts so far, the seconds until then, and the kind of the last error."""
+
+    group: str
+    partition: TopicPartition
+    offset: int
+    attempts: int
+    seconds: float
+    error: str
+
+
 class DeadLettered(NamedTuple):
     """A record was parked."""
 
@@ -130,6 +142,7 @@ Event: TypeAlias = (
     | FencedOff
     | Rebalanced
     | LagSeen
+    | Retried
     | DeadLettered
     | Skipped
     | Paused
@@ -139,7 +152,7 @@ Event: TypeAlias = (
 
 
 class Observer(Protocol):
-    """Hears of events, on the thread of the listener: it has to be quick, and may not raise."""
+    """Hears of events, on the threads of the listeners: it has to be quick, and may not raise."""
 
     def __call__(self, event: Event) -> None:
         """Take note of an event."""

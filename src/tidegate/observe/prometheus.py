@@ -16,6 +16,7 @@ from tidegate.observe.observer import (
     Paused,
     Polled,
     Rebalanced,
+    Retried,
     Skipped,
     StoreLost,
 )
@@ -57,6 +58,7 @@ class PrometheusObserver:
         self._already = counter("already_done", "Work that turned out to be committed before")
         self._fences = counter("fences", "Commits refused because someone else moved or claimed the position")
         self._rebalances = counter("rebalances", "Changes of the assignment", "kind")
+        self._retries = counter("retries", "Records that were to be tried again", "topic")
         self._letters = counter("dead_letters", "Records parked", "topic")
         self._skips = counter("skips", "Spans stepped over", "kind")
         self._claims = counter("claims", "Partitions claimed")
@@ -95,6 +97,8 @@ class PrometheusObserver:
                 self._rebalanced(event)
             case LagSeen():
                 self._lag.labels(group, *map(str, event.partition)).set(max(0, event.end - event.position))
+            case Retried():
+                self._retries.labels(group, event.partition.topic).inc()
             case DeadLettered():
                 self._letters.labels(group, event.partition.topic).inc()
             case Skipped():

@@ -1,0 +1,79 @@
+"""A commit: batches on their way through the handler into the ledger."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+from tidegate.app.delivering import deliver
+from tidegate.app.handling import Handled, Postponed
+from tidegate.app.spec import ListenerSpec
+from tidegate.core.batching import Batch
+from tidegate.core.records import Record, TopicPartition
+from tidegate.core.spans import Claim, Span
+from tidegate.core.tries import Tries
+from tidegate.ledger import Outcome, Result
+from tidegate.observe.observer import Committed, DeadLettered, Event, Skipped
+
+__all__ = ["Commit", "Handle"]
+
+Handle: TypeAlias = Callable[[list[Record], Any, Tries], Any]
+"""What a listener does with records in a transaction, given what is known of them: see :meth:`Handling.run`."""
+
+
+class Commit:
+    """One job: made and asked about on the thread that polls, and run on another one in between."""
+
+    def __init__(
+        self,
+        spec: ListenerSpec,
+        ledger: Any,
+        claims: dict[TopicPartition, Claim],
+        batches: Sequence[Batch],
+        *,
+        handle: Handle,
+        wait: Callable[[float], object],
+    ) -> None:
+        self.claims = claims
+        self.spans = [batch.span for batch in batches]
+        self._spec = spec
+        self._ledger = ledger
+        self._batches = batches
+        self._records = [record for batch in batches for record in batch.records]
+        self._tries = {place: tried for batch in batches for place, tried in batch.tries.items()}
+        self._handle = handle
+        self._wait = wait
+        self._handled: Any = None
+        self._began = time.monotonic()
+
+    def run(self) -> Result:
+        """Process and commit; raises :class:`Postponed`, or what :meth:`Ledger.transact` does."""
+        if not self._records:
+            result: Result = self._ledger.transact(self.claims, self.spans)
+            return result
+        return deliver(self._ledger, self._spec.delivery, self.claims, self.spans, self._process, wait=self._wait)
+
+    def _process(self, tx: Any) -> None:
+        try:
+            self._handled = self._handle(self._records, tx, self._tries)
+        except Postponed as postponed:
+            self._tries = dict(postponed.tries)
+            raise
+
+    def batches(self) -> Iterator[Batch]:
+        """The batches, each with what is known of its records by now."""
+        for batch in self._batches:
+            tries = {place: tried for place, tried in self._tries.items() if place[0] == batch.span.partition}
+            yield batch._replace(tries=tries)
+
+    def events(self, result: Result) -> Iterator[Event]:
+        """What there is to tell, once it is committed."""
+        group, took = self._spec.group, time.monotonic() - self._began
+        already = result.outcome is Outcome.ALREADY_DONE
+        yield Committed(group, tuple(self.spans), took, result.attempts, result.unknown_outcomes, already)
+        if isinstance(self._handled, Handled):
+            for letter in self._handled.parked:
+                yield DeadLettered(group, letter.record.source, letter.record.offset, letter.error)
+            for record, note in self._handled.skipped:
+                yield Skipped(group, Span(record.source, record.offset, record.offset + 1, 1), "skip", note)

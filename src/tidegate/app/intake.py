@@ -1,0 +1,175 @@
+"""Intake: where each partition is read, and what was read and is not committed, within its bytes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from tidegate.app.outages import Outages
+from tidegate.app.spec import ListenerSpec
+from tidegate.core.assignment import Assignment, Reading
+from tidegate.core.batching import Batch, Batching
+from tidegate.core.commands import Command, DropBuffers, PausePartitions, ReadCommand, ResumePartitions, SeekTo
+from tidegate.core.records import TopicPartition
+from tidegate.kafka.broker import RecordSource
+from tidegate.kafka.source import Fetched
+from tidegate.observe.observer import Event, Polled
+
+__all__ = ["Intake"]
+
+_MOST = 10_000  # records that one poll takes
+
+
+class Intake:
+    """Between one source and the batches that are made of its records."""
+
+    def __init__(
+        self,
+        spec: ListenerSpec,
+        source: RecordSource,
+        assignment: Assignment,
+        tell: Callable[[Event], None],
+        outages: Outages,
+    ) -> None:
+        self._spec = spec
+        self._source = source
+        self._assignment = assignment
+        self._tell = tell
+        self._outages = outages
+        self._batching = Batching(spec.batch)
+        self._seeks: dict[TopicPartition, int] = {}
+        self._ends: dict[TopicPartition, int] = {}
+        self._refused: set[TopicPartition] = set()
+        self._to_pause: list[TopicPartition] = []
+        self._throttled = False
+
+    @property
+    def bytes(self) -> int:
+        """What was read and not handed out."""
+        return self._batching.bytes
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every partition is read where it should be, and no batch is to be handed out again."""
+        return not (self._seeks or self._batching.has_taken_back)
+
+    def is_at_end(self, partition: TopicPartition, position: int) -> bool:
+        """Whether a position is where the log ended when it was last looked at."""
+        return partition in self._ends and position >= self._ends[partition]
+
+    # Reading
+
+    def fetch(self, timeout: float) -> list[Command]:
+        """Take in what there is to read, and say what to do about records that cannot be used."""
+        since = self._assignment.generation
+        fetched = self._source.fetch(_MOST, timeout, self._spec.buffer_bytes - self._batching.bytes)
+        now = time.monotonic()
+        wanted = [record for record in fetched.records if record.source not in self._seeks] if self._seeks else None
+        received = self._assignment.received(fetched.records if wanted is None else wanted, since)
+        if received.records:
+            self._batching.add(received.records, now)
+            size = sum(record.size for record in received.records)
+            self._tell(Polled(self._spec.group, len(received.records), size))
+        self._take_ends(fetched, since, now)
+        self._refused.update(tp for tp in fetched.out_of_range if tp not in self._seeks)
+        if fetched.troubles:
+            self._outages.begin("broker", fetched.troubles[0])
+        if self._to_pause:
+            self._source.pause(self._to_pause)
+            self._to_pause = []
+        return received.commands
+
+    def _take_ends(self, fetched: Fetched, since: int, now: float) -> None:
+        for tp, offset in fetched.ends:
+            if tp in self._seeks:
+                continue
+            if self._assignment.reads_since(tp, since):
+                self._batching.reached(tp, offset, now)
+                self._ends[tp] = offset
+            elif isinstance(state := self._assignment.state(tp), Reading):
+                self._seeks[tp] = state.position  # of this stretch, or of the one before; the next one is of this
+
+    def settle(self) -> None:
+        """Carry seeks out, and fetch no more than the buffers may hold.
+
+        Until its seek is carried out, nothing of a partition is used, for it may be from before.
+        """
+        for tp, offset in list(self._seeks.items()):
+            if self._source.seek(tp, offset):
+                del self._seeks[tp]
+                self._resume([tp])
+        full = self._batching.bytes > self._spec.buffer_bytes // (2 if self._throttled else 1)
+        if full != self._throttled and not self._assignment.paused:
+            self._throttled = full
+            reading = [tp for tp, _ in self._assignment.reading()]
+            if full:
+                self._source.pause(reading)
+            else:
+                self._resume(reading)
+
+    def _resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch from these again, unless there is another reason not to."""
+        if not (self._assignment.paused or self._throttled):
+            waiting = self._batching.waiting
+            self._source.resume([tp for tp in partitions if tp not in waiting])
+
+    # Batches
+
+    def ready(self, now: float) -> list[Batch]:
+        """The batches to be committed next; those that do not hold any more are dropped."""
+        waiting = self._batching.waiting
+        batches = self._batching.ready(now)
+        if waiting:
+            self._resume(waiting - self._batching.waiting)
+        return [batch for batch in batches if self._assignment.holds(batch)]
+
+    def take_back(self, batch: Batch) -> None:
+        """It was not committed, through no fault of its own."""
+        self._batching.take_back(batch)
+
+    def postpone(self, batch: Batch, until: float) -> None:
+        """It is to be tried again then, and its partition waits for it."""
+        if self._batching.postpone(batch, until):
+            self._source.pause([batch.span.partition])
+            self._seeks[batch.span.partition] = batch.span.end
+
+    # What the assignment and the log say
+
+    def obey(self, command: ReadCommand) -> None:
+        """Do what the assignment asks for."""
+        match command:
+            case SeekTo(partition, offset, _):
+                self.begin(command)
+                self._seeks[partition] = offset
+            case DropBuffers(partitions):
+                self._batching.drop(partitions)
+                for tp in partitions:
+                    self._seeks.pop(tp, None)
+            case PausePartitions(partitions):
+                self._source.pause(partitions)
+            case ResumePartitions(partitions):
+                self._resume(partitions)
+
+    def begin(self, at: SeekTo) -> None:
+        """A stretch of reading begins, which needs no seek if its partition is just being assigned."""
+        self._batching.start(*at)
+        self._ends.pop(at.partition, None)
+
+    def pause_when_assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch nothing from these, which are being assigned and cannot be paused yet."""
+        self._to_pause = list(partitions)
+
+    def read_from(self, partition: TopicPartition, offset: int) -> None:
+        """Read on there, in the same stretch."""
+        self._seeks[partition] = offset
+
+    def refuse(self, partition: TopicPartition) -> None:
+        """The log has nothing where this partition is to be read."""
+        self._refused.add(partition)
+
+    def next_refused(self) -> TopicPartition | None:
+        """A partition that the log refused. One whose batch waits is left for later: its position is still to move."""
+        for tp in self._refused - self._batching.waiting if self._refused else ():
+            self._refused.discard(tp)
+            return tp
+        return None

@@ -1,0 +1,155 @@
+"""What is read, and from where, while batches are handed out, taken back and postponed; the source is scripted."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tidegate.app.intake import Intake
+from tidegate.app.outages import Outages
+from tidegate.app.spec import ListenerSpec, Topics
+from tidegate.core.assignment import Assignment
+from tidegate.core.batching import Batch, BatchBounds
+from tidegate.core.commands import Command, LedgerCommand, ResumePartitions
+from tidegate.core.records import Record, TopicPartition
+from tidegate.core.spans import Claim, Span
+from tidegate.kafka.source import Fetched
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+NOW, LATER = 1e9, 2e9  # times that are over, and not, whatever the clock says
+
+
+class Script:
+    """A source that returns what it was told to, and knows where and whether it reads."""
+
+    def __init__(self) -> None:
+        self.next = Fetched([], [], [], [])
+        self.paused: set[TopicPartition] = set()
+        self.sought: dict[TopicPartition, int] = {}
+
+    def fetch(self, most: int, timeout: float, room: int | None = None) -> Fetched:
+        fetched, self.next = self.next, Fetched([], [], [], [])
+        return fetched
+
+    def seek(self, partition: TopicPartition, offset: int) -> bool:
+        self.sought[partition] = offset
+        return True
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        self.paused.update(partitions)
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        self.paused.difference_update(partitions)
+
+
+class Scene:
+    """An intake with two partitions, of which the first has three records, handed out as the first batch."""
+
+    def __init__(self, buffer_bytes: int = 1000) -> None:
+        self.source = Script()
+        self.assignment = Assignment(45.0, Random(0))
+        spec = ListenerSpec(
+            topics=Topics(("orders",)), group="g", batch=BatchBounds(2, 1000, 0), buffer_bytes=buffer_bytes
+        )
+        outages = Outages("g", lambda _: None)
+        self.intake = Intake(spec, self.source, self.assignment, lambda _: None, outages)  # type: ignore[arg-type]
+        self.assignment.assigned([A, B])
+        self.obey(self.assignment.claimed({tp: Claim("g", tp, 0, 1, "me") for tp in (A, B)}))
+        self.intake.settle()
+        self.read(*(record(A, offset) for offset in range(3)))
+        (self.batch,) = self.ready()
+
+    def obey(self, commands: list[Command]) -> None:
+        for command in commands:
+            assert not isinstance(command, LedgerCommand)
+            self.intake.obey(command)
+
+    def read(self, *records: Record, ends: dict[TopicPartition, int] | None = None) -> None:
+        self.source.next = Fetched(list(records), list((ends or {}).items()), [], [])
+        self.obey(self.intake.fetch(0))
+        self.intake.settle()
+
+    def refuse(self, partition: TopicPartition) -> None:
+        self.source.next = Fetched([], [], [partition], [])
+        self.obey(self.intake.fetch(0))
+
+    def ready(self, now: float = NOW) -> list[Batch]:
+        batches = self.intake.ready(now)
+        self.intake.settle()
+        return batches
+
+    def postpone(self) -> None:
+        self.intake.postpone(self.batch, LATER)
+        self.intake.settle()
+
+
+def record(tp: TopicPartition, offset: int) -> Record:
+    return Record(*tp, offset, None, b"x" * 10)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_a_partition_whose_batch_waits_is_paused_and_read_on_behind_it_afterwards(scene: Scene) -> None:
+    scene.postpone()
+    assert scene.source.paused == {A}
+    assert scene.source.sought[A] == 2
+    assert scene.ready() == []
+    assert scene.ready(LATER) == [scene.batch]
+    assert scene.source.paused == set()
+    scene.read(record(A, 2))
+    scene.assignment.committed([scene.batch.span])
+    assert [batch.span for batch in scene.ready()] == [Span(A, 2, 3, 1)]
+
+
+def test_nothing_else_wakes_a_partition_whose_batch_waits() -> None:
+    scene = Scene(buffer_bytes=15)
+    scene.postpone()
+    scene.obey([ResumePartitions((A, B))])
+    assert scene.source.paused == {A}
+    scene.read(record(B, 0), record(B, 1))  # more than the buffers hold
+    assert scene.source.paused == {A, B}
+    assert [batch.span for batch in scene.ready()] == [Span(B, 0, 2, 2)]
+    assert scene.source.paused == {A}
+
+
+def test_a_partition_whose_batch_has_waited_is_not_read_on_while_the_buffers_are_full() -> None:
+    scene = Scene(buffer_bytes=15)
+    scene.postpone()
+    scene.read(record(B, 0), record(B, 1))
+    scene.ready(LATER)
+    assert scene.source.paused == {A, B}
+    scene.ready(LATER)
+    assert scene.source.paused == set()
+
+
+def test_an_intake_with_a_batch_to_hand_out_again_is_not_settled(scene: Scene) -> None:
+    """However far the log was read: its end may have been told before these records came."""
+    assert scene.intake.is_settled
+    scene.postpone()
+    assert not scene.intake.is_settled
+    scene.ready(LATER)
+    assert scene.intake.is_settled
+    scene.intake.take_back(scene.batch)
+    assert not scene.intake.is_settled
+
+
+def test_a_wait_ends_with_its_stretch_of_reading(scene: Scene) -> None:
+    scene.postpone()
+    scene.obey(scene.assignment.discarded([A]))
+    scene.intake.settle()
+    assert (scene.source.paused, scene.source.sought[A]) == (set(), 0)
+    assert scene.ready(LATER) == []
+    assert scene.intake.is_settled
+
+
+def test_records_that_retention_took_meanwhile_are_looked_after_when_the_batch_has_been_committed(scene: Scene) -> None:
+    scene.postpone()
+    scene.refuse(A)
+    assert scene.intake.next_refused() is None
+    scene.ready(LATER)
+    assert scene.intake.next_refused() == A
+    assert scene.intake.next_refused() is None
