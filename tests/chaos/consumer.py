@@ -18,6 +18,7 @@ from sqlalchemy import BigInteger, Column, Integer, MetaData, Table, insert
 from tidegate import Ledger, LedgerUnavailable, Limits, open_ledger
 from tidegate.app.app import App
 from tidegate.core.batching import BatchBounds
+from tidegate.core.delivery import Delivery
 from tidegate.core.protocols import Protocol
 from tidegate.core.records import Record
 from tidegate.ledger import Transaction
@@ -50,6 +51,7 @@ class Orders:
     protocol: Protocol
     guarded: bool = True
     """Whether positions are moved by compare-and-set; otherwise whatever they are."""
+    delivery: Delivery = Delivery.EXACTLY_ONCE
 
 
 class Consumer:
@@ -71,6 +73,7 @@ class Consumer:
             orders.topic,
             group=GROUP,
             protocol=orders.protocol,
+            delivery=orders.delivery,
             session_timeout=SESSION_TIMEOUT,
             batch=BatchBounds(count=50, age=0.02),
             kafka=client_settings(orders.protocol),

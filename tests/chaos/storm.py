@@ -25,6 +25,7 @@ from tests.chaos.schedule import CONSUMERS, GUEST, Fault, Kind
 from tests.listeners.topic import Topic
 
 from tidegate import Verification, open_ledger
+from tidegate.core.delivery import Delivery
 from tidegate.core.protocols import Protocol
 from tidegate.sandbox import Database, Kafka, Proxy
 
@@ -127,7 +128,13 @@ def commits_records(seen: bytes) -> bool:
 
 @contextmanager
 def brewing(
-    broker: Kafka, database: Database, folder: Path, protocol: Protocol, *, guarded: bool = True
+    broker: Kafka,
+    database: Database,
+    folder: Path,
+    protocol: Protocol,
+    *,
+    guarded: bool = True,
+    delivery: Delivery = Delivery.EXACTLY_ONCE,
 ) -> Iterator[Storm]:
     """Everything that a storm needs, with its consumers at work."""
     topic = Topic.create(broker.bootstrap, PARTITIONS)
@@ -142,7 +149,7 @@ def brewing(
         Feed(topic) as feed,
     ):
         url = database.url_for(port=proxy.port)
-        fleet = Fleet(Orders(broker.bootstrap, topic.name, url, protocol, guarded), folder)
+        fleet = Fleet(Orders(broker.bootstrap, topic.name, url, protocol, guarded, delivery), folder)
         try:
             for slot in range(CONSUMERS):
                 fleet.join(slot)

@@ -3,27 +3,36 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.chaos.audit import Audit, Ordeal
 from tests.chaos.schedule import schedule, seed
 from tests.chaos.storm import Storm, brewing
 
+from tidegate.core.delivery import Delivery
 from tidegate.core.protocols import Protocol
 from tidegate.sandbox import Database, Kafka, MariaDB, Postgres
 
 
-def weathered(storm: Storm, *, fences: int, taken: int, unknown_outcomes: int) -> None:
-    """Nothing was lost, repeated or put out of order, and it was not for want of trying."""
+def calmed(storm: Storm) -> tuple[Audit, Ordeal]:
+    """What came of it, once every partition is at its end and everybody has left."""
     drained = storm.calm(120)
     audit, ordeal = storm.audit(), storm.ordeal()
     print(audit, ordeal)
     assert not storm.fleet.fallen, "\n\n".join(storm.fleet.fallen)
     assert drained, f"{storm.positions()} are not the ends {storm.feed.written}, or somebody did not leave"
-    assert audit.faults == 0, audit
-    assert audit.landed == sum(storm.feed.written.values())
     verification = storm.verify()
     assert verification.ok, verification.breaks
+    return audit, ordeal
+
+
+def weathered(storm: Storm, *, fences: int, taken: int, unknown_outcomes: int) -> Ordeal:
+    """Nothing was lost, repeated or put out of order, and it was not for want of trying."""
+    audit, ordeal = calmed(storm)
+    assert audit.faults == 0, audit
+    assert audit.landed == sum(storm.feed.written.values())
     assert ordeal.fences >= fences, ordeal
     assert ordeal.taken >= taken, ordeal
     assert ordeal.unknown_outcomes >= unknown_outcomes, ordeal
+    return ordeal
 
 
 @pytest.mark.chaos
@@ -44,7 +53,35 @@ def test_a_minute_of_kills_freezes_and_outages_neither_loses_nor_repeats_a_recor
     print(f"\nTIDEGATE_CHAOS_SEED={number} protocol={protocol} store={database.title}")
     with brewing(broker, database, tmp_path, protocol) as storm:
         storm.blow(schedule(number, 70, outages=True))
-        weathered(storm, fences=20, taken=5, unknown_outcomes=5)
+        ordeal = weathered(storm, fences=20, taken=5, unknown_outcomes=5)
+        assert ordeal.frozen_in_transaction >= 10, ordeal
+        assert ordeal.frozen_in_assign >= 3, ordeal
+
+
+@pytest.mark.chaos
+def test_at_least_once_repeats_records_in_the_same_storm_and_loses_none(
+    broker: Kafka, database: Database, tmp_path: Path
+) -> None:
+    number = seed()
+    print(f"\nTIDEGATE_CHAOS_SEED={number} delivery=at-least-once")
+    with brewing(broker, database, tmp_path, Protocol.COOPERATIVE, delivery=Delivery.AT_LEAST_ONCE) as storm:
+        storm.blow(schedule(number, 40, outages=True))
+        audit, _ = calmed(storm)
+        assert (audit.lost, audit.falsified) == (0, 0), audit
+        assert audit.twice > 0, audit
+
+
+@pytest.mark.chaos
+def test_at_most_once_loses_records_in_the_same_storm_and_repeats_none(
+    broker: Kafka, database: Database, tmp_path: Path
+) -> None:
+    number = seed()
+    print(f"\nTIDEGATE_CHAOS_SEED={number} delivery=at-most-once")
+    with brewing(broker, database, tmp_path, Protocol.COOPERATIVE, delivery=Delivery.AT_MOST_ONCE) as storm:
+        storm.blow(schedule(number, 40, outages=True))
+        audit, _ = calmed(storm)
+        assert (audit.twice, audit.falsified) == (0, 0), audit
+        assert audit.lost > 0, audit
 
 
 def test_some_seconds_of_kills_and_freezes_neither_lose_nor_repeat_a_record(

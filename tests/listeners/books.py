@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import os
+import secrets
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,8 +17,6 @@ from tidegate.core.records import Record
 GROUP = "billing"
 LIMITS = Limits(hold=1.0, lock_wait=3.0)
 
-_serial = itertools.count()
-
 
 @dataclass(frozen=True)
 class Books:
@@ -28,7 +25,7 @@ class Books:
 
     @classmethod
     def open(cls, url: str, partitions: int) -> Books:
-        name = f"books{os.getpid()}_{next(_serial)}_"
+        name = f"books{secrets.token_hex(6)}_"
         books = cls(url, f"{{{name}}}:" if url.startswith("redis") else name)
         with books.ledger() as ledger:
             ledger.create()
@@ -64,6 +61,10 @@ class Books:
                     {"total": total, "records": counts[partition], "partition": partition},
                 )
 
+    def load(self, size: int, tx: Any) -> None:
+        """Write so many bytes, on SQLite, over those that were written before."""
+        tx.execute(text(f"UPDATE {self.prefix}ballast SET content = randomblob(:size)"), {"size": size})
+
     def sums(self, partitions: int) -> dict[int, Sum]:
         if not self.is_redis:
             rows = self.run(f"SELECT partition_id, total, records FROM {self.prefix}totals")
@@ -88,6 +89,15 @@ class Books:
     def positions(self) -> dict[TopicPartition, int]:
         with self.ledger() as ledger:
             return {tp: position.next_offset for tp, position in ledger.read(GROUP).positions.items()}
+
+    def claimants(self) -> set[str | None]:
+        """The owners of the partitions; ``None`` if one of them has none."""
+        with self.ledger() as ledger:
+            return {position.owner for position in ledger.read(GROUP).positions.values()}
+
+    def owners(self) -> set[int]:
+        """The processes that have claimed a partition; 0 if one of them has no owner."""
+        return {int(name.split(":")[1]) if name else 0 for name in self.claimants()}
 
     def check(self, topic: Topic, sums: dict[int, Sum]) -> None:
         """Every record of the topic was counted once, and the journal proves it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +34,10 @@ class Order:
     books: Books
     step: str | None = None
     turn: int = 1
+    delay: float | None = None
+    """Seconds from the step to its death, while it goes on."""
+    ballast: int = 0
+    """Bytes that each transaction writes besides, into SQLite, so that its commit takes a while."""
     until_caught_up: bool = True
     leave_after: int | None = None
     """Commits after which it leaves the group of its own accord."""
@@ -40,24 +45,38 @@ class Order:
     """Of a proxy before the store."""
     protocol: Protocol = Protocol.COOPERATIVE
     delivery: Delivery = Delivery.EXACTLY_ONCE
+    threads: int = 1
 
 
 class Steps:
-    """Counts the steps that were reached, and dies at the one that is fatal."""
+    """Counts the steps that were reached, on whichever thread, and dies at the one that is fatal."""
 
-    def __init__(self, fatal: str | None, turn: int) -> None:
-        self._fatal = fatal
-        self._turn = turn
+    def __init__(self, order: Order) -> None:
+        self._order = order
         self._reached: Counter[str] = Counter()
+        self._lock = threading.Lock()
 
     def reached(self, step: str) -> None:
-        self._reached[step] += 1
-        if step == self._fatal and self._reached[step] == self._turn:
+        with self._lock:
+            self._reached[step] += 1
+            is_fatal = step == self._order.step and self._reached[step] == self._order.turn
+        if not is_fatal:
+            return
+        if self._order.delay is None:
             die()
+        armed = threading.Event()
+        threading.Thread(target=self._strike, args=(armed, self._order.delay), daemon=True).start()
+        armed.wait()
+
+    @staticmethod
+    def _strike(armed: threading.Event, delay: float) -> None:
+        armed.set()
+        time.sleep(delay)
+        die()
 
 
 def consume(order: Order) -> None:
-    steps = Steps(order.step, order.turn)
+    steps = Steps(order)
     ledger: Ledger[Any] = open_ledger(order.url or order.books.url, prefix=order.books.prefix, limits=LIMITS)
     watch_ledger(ledger, steps)
     watch_source(steps)
@@ -79,6 +98,7 @@ def consume(order: Order) -> None:
         delivery=order.delivery,
         batch=BatchBounds(count=5),
         session_timeout=SESSION_TIMEOUT,
+        threads=order.threads,
         kafka={} if order.protocol is Protocol.CONSUMER else {"heartbeat.interval.ms": 150},
         on_assigned=lambda _: steps.reached("assigned"),
         on_revoked=lambda _: steps.reached("revoked"),
@@ -86,6 +106,8 @@ def consume(order: Order) -> None:
     def bill(records: list[Record], tx: Transaction) -> None:
         steps.reached("handle")
         order.books.add(records, tx)
+        if order.ballast:
+            order.books.load(order.ballast, tx)
         steps.reached("write")
 
     app.run(until_caught_up=order.until_caught_up)
@@ -107,7 +129,7 @@ def watch_source(steps: Steps) -> None:
 
 def watch_ledger(ledger: Any, steps: Steps) -> None:
     claim, transact, release = ledger.claim, ledger.transact, ledger.release
-    transacting = threading.Event()
+    here = threading.local()  # each consumer has a thread of its own for the ledger
 
     def claim_and_tell(*args: Any, **options: Any) -> Any:
         claims = claim(*args, **options)
@@ -116,9 +138,9 @@ def watch_ledger(ledger: Any, steps: Steps) -> None:
 
     def transact_and_tell(*args: Any, **options: Any) -> Any:
         steps.reached("advance")
-        transacting.set()
+        here.transacting = True
         result = transact(*args, **options)
-        transacting.clear()
+        here.transacting = False
         steps.reached("acknowledge")
         return result
 
@@ -132,7 +154,7 @@ def watch_ledger(ledger: Any, steps: Steps) -> None:
         commit = dialect.commit
 
         def tell_and_commit(conn: Any) -> None:
-            if transacting.is_set():
+            if getattr(here, "transacting", False):
                 steps.reached("commit")
             commit(conn)
 

@@ -11,7 +11,9 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from typing import Any
 
 _context: ForkServerContext = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["tests.listeners.child", "tests.chaos.consumer"])
+_context.set_forkserver_preload(
+    ["tests.listeners.child", "tests.listeners.poison", "tests.listeners.witness", "tests.chaos.consumer"]
+)
 
 
 def start(work: Callable[..., None], *arguments: Any) -> ForkServerProcess:

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from tests.crash.test_kill import commits
 from tests.listeners.books import Books
 from tests.listeners.child import Order, consume
+from tests.listeners.patience import wait_until
 from tests.listeners.processes import ended, finished, killed, running
 from tests.listeners.topic import Topic
 
@@ -63,4 +65,31 @@ def test_a_kill_while_the_commit_is_on_its_way_counts_every_record_once(kafka: K
             assert ended(child) == -signal.SIGKILL
         assert trap.wait(10)
     finished(consume, Order(topic, books))
+    books.check(topic, sums)
+
+
+def test_a_kill_during_the_commit_of_sqlite_counts_every_record_once(kafka: Kafka, tmp_path: Path) -> None:
+    topic = Topic.create(kafka.bootstrap, 1)
+    books = Books.open(f"sqlite:///{tmp_path / 'books.db'}", 1)
+    books.run(f"CREATE TABLE {books.prefix}ballast AS SELECT x'' AS content")
+    sums = topic.fill(100)
+    landed = []
+    for delay in (0.0, 1e-4, 3e-4, 1e-3, 0.2):  # from when it has just begun to when it is long over
+        before = sum(books.positions().values())
+        killed(consume, Order(topic, books, "commit", 2, delay, ballast=1_500_000, until_caught_up=False))
+        landed.append(sum(books.positions().values()) >= before + 10)
+    finished(consume, Order(topic, books))
+    assert set(landed) == {False, True}, "every kill came before the commit, or every one after it"
+    books.check(topic, sums)
+
+
+def test_three_consumers_in_one_process_count_every_record_once(kafka: Kafka, store: str) -> None:
+    topic = Topic.create(kafka.bootstrap, 6)
+    books = Books.open(store, 6)
+    with running(consume, Order(topic, books, "write", 5, until_caught_up=False, threads=3)) as child:
+        wait_until(lambda: len(books.claimants() - {None}) == 3, "each consumer has a share")
+        sums = topic.fill(RECORDS)
+        assert ended(child) == -signal.SIGKILL
+    killed(consume, Order(topic, books, "acknowledge", 5, threads=3))
+    finished(consume, Order(topic, books, threads=3))
     books.check(topic, sums)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import os
+import secrets
 from dataclasses import dataclass
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 _SECONDS = 30
-_serial = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class Topic:
 
     @classmethod
     def create(cls, bootstrap: str, partitions: int) -> Topic:
-        topic = cls(bootstrap, f"amounts-{os.getpid()}-{next(_serial)}", partitions)
+        topic = cls(bootstrap, f"amounts-{secrets.token_hex(6)}", partitions)
         admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         admin.create_topics([NewTopic(topic.name, partitions, 1)])[topic.name].result(_SECONDS)
         return topic

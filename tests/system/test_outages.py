@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 from tests.system.stage import Running, Stage, numbered, wait_until
 
 from tidegate.core.batching import BatchBounds
+from tidegate.core.delivery import Delivery
 from tidegate.core.protocols import Protocol
 from tidegate.core.records import Record, TopicPartition
 from tidegate.ledger import Limits
@@ -30,7 +32,8 @@ def mortal_postgres() -> Iterator[Postgres]:
 
 @pytest.fixture(scope="module")
 def mortal_kafka() -> Iterator[Kafka]:
-    with Kafka() as server:
+    # After a kill it is refused until its former session has ended.
+    with Kafka(settings={"broker.session.timeout.ms": 1000, "broker.heartbeat.interval.ms": 200}) as server:
         yield server
 
 
@@ -103,6 +106,34 @@ def test_a_database_that_dies_under_an_open_transaction_loses_and_repeats_nothin
     stage.verify()
 
 
+@pytest.mark.parametrize("delivery", list(Delivery))
+def test_a_connection_that_breaks_in_the_handler_stops_no_listener(
+    kafka: Kafka, postgres: Postgres, stages: Callable[..., Stage], delivery: Delivery
+) -> None:
+    stage = stages(kafka.bootstrap, postgres.url, LIMITS)
+    topic = stage.topic()
+    stage.send(topic, numbered(5))
+    broken: list[int] = []
+
+    def handle(records: list[Record], tx: Any) -> None:
+        stage.write(records, tx)
+        if records[-1].offset >= 5 and not broken:
+            broken.extend(record.offset for record in records)
+            tx.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+
+    running = stage.start(topic, handle=handle, delivery=delivery)
+    wait_until(lambda: len(stage.rows()) == 5)
+    stage.send(topic, numbered(5, first=5))
+    wait_until(lambda: stage.position(TopicPartition(topic, 0)).next_offset == 10)
+    running.stop()
+
+    # What was rolled back is run again, unless its position had moved already.
+    lost = broken if delivery is Delivery.AT_MOST_ONCE else []
+    assert stage.offsets() == [offset for offset in range(10) if offset not in lost]
+    assert broken
+    stage.verify()
+
+
 def test_a_long_outage_of_the_database_is_told_of_once(on_postgres: Stage, mortal_postgres: Postgres) -> None:
     stage = on_postgres
     topic = stage.topic(2)
@@ -171,7 +202,7 @@ def test_a_broker_that_dies_and_comes_back_is_read_on(on_mortal_kafka: Stage, mo
     topic = stage.topic(2)
     for partition in range(2):
         stage.send(topic, numbered(10), partition=partition)
-    running = stage.start(topic)
+    running = stage.start(topic, mirror=True)  # which the broker cannot take for a while
     wait_until(lambda: len(stage.rows()) == 20)
 
     mortal_kafka.kill()

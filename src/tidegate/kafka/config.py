@@ -10,16 +10,25 @@ from tidegate.settings import refuse_unsafe
 
 __all__ = ["admin_config", "consumer_config"]
 
+# What producers alone understand; a consumer would complain about each.
+_PRODUCERS = (
+    *("acks", "request.required.acks", "enable.idempotence", "transactional.", "transaction.", "partitioner"),
+    *("linger.ms", "batch.", "compression.", "queue.buffering.", "message.timeout.ms", "delivery.timeout.ms"),
+    *("retries", "message.send.max.retries", "sticky.partitioning.", "enable.gapless.guarantee"),
+)
+
 
 def admin_config(kafka: Mapping[str, Any]) -> dict[str, Any]:
-    """What an administration client is opened with."""
-    consumer_only = ("max.poll.", "fetch.", "queued.", "topic.metadata.refresh", "heartbeat.")
-    return {key: value for key, value in kafka.items() if not key.startswith(consumer_only)}
+    """What an administration client is opened with. It logs nothing unless told to: its answers say what went wrong."""
+    consumer_only = ("max.poll.", "fetch.", "queued.", "topic.metadata.refresh", "heartbeat.", "logger")
+    config = {key: value for key, value in kafka.items() if not key.startswith(consumer_only)}
+    return config if "debug" in config else {"log_level": 0, **config}
 
 
 def consumer_config(kafka: Mapping[str, Any], group: str, protocol: Protocol, session_timeout: float) -> dict[str, Any]:
     """What a consumer is opened with."""
     refuse_unsafe(kafka)
+    kafka = {key: value for key, value in kafka.items() if not key.startswith(_PRODUCERS)}
     config: dict[str, Any] = {
         "topic.metadata.refresh.interval.ms": 10_000,
         "fetch.wait.max.ms": 100,

@@ -10,6 +10,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from tidegate.core.errors import BrokerUnavailable, ConfigurationError
 from tidegate.core.records import Record, TopicPartition
+from tidegate.kafka.log import ClientLog
 from tidegate.kafka.records import as_record
 
 __all__ = ["Fetched", "Rebalance", "Source"]
@@ -67,11 +68,13 @@ class Source:
         self._troubles: list[KafkaError] = []
         self._users_error_cb: Callable[[KafkaError], object] = config.get("error_cb", lambda _: None)
         try:
-            self._consumer = Consumer({**config, "error_cb": self._on_error})
+            self._consumer = Consumer({"logger": ClientLog(), **config, "error_cb": self._on_error})
         except (KafkaException, ValueError, TypeError) as error:
             raise ConfigurationError(f"librdkafka refused the consumer's settings: {_reason(error)}") from None
         self._rebalance = rebalance
         self._incremental = incremental
+        self.tells_generations = False
+        self._generation: Any = None
         self._places: dict[TopicPartition, int | None] = {}  # where each is read; kept up under eager protocols only
         self._largest = _USUAL
         self._paused: set[TopicPartition] = set()
@@ -93,6 +96,7 @@ class Source:
         more than fit into ``room`` bytes."""
         fetched = Fetched([], [], [], [])
         first = self._consumer.poll(timeout)
+        self._look_at_the_group()
         taken = [] if first is None else [first]
         while taken:
             for message in taken:
@@ -168,9 +172,23 @@ class Source:
             raise BrokerUnavailable(f"Kafka did not say where the group is: {_reason(error)}") from error
         return {TopicPartition(tp.topic, tp.partition): tp.offset for tp in found if tp.offset >= 0}
 
+    def group_metadata(self, partitions: Iterable[TopicPartition]) -> Any | None:
+        """The generation of the group that a Kafka transaction has to name; ``None`` if one of the partitions is not
+        assigned any more, or if :attr:`tells_generations` was not set before they were.
+
+        To be asked from any thread: a partition leaves ``_places`` before its loser can join again.
+        """
+        metadata = self._generation
+        return metadata if all(tp in self._places for tp in partitions) else None
+
     def close(self) -> None:
         """Leave the group."""
         self._consumer.close()
+
+    def _look_at_the_group(self) -> None:
+        """Keep the generation for those who ask: the client lets no other thread in while one of them polls."""
+        if self.tells_generations:
+            self._generation = self._consumer.consumer_group_metadata()
 
     def _on_error(self, error: KafkaError) -> None:
         """What the client tells of no partition in particular; it comes while polling."""
@@ -204,6 +222,7 @@ class Source:
 
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         added = [TopicPartition(tp.topic, tp.partition) for tp in partitions]
+        self._look_at_the_group()
         starts = self._rebalance.assigned(added)
         # Once, with offsets: an assignment without them, or a seek in here, would let the client begin where it likes.
         places = [_at(tp, starts.get(tp)) for tp in added]
