@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "kafka": {"core", "settings", "observe", "ledger", "tables"},
     "app": LISTENERS,
     "spark": LISTENERS,
-    "testing": LISTENERS | {"app"},
+    "testing": LISTENERS | {"app", "sandbox"},
     "web": LISTENERS | {"app", "spark"},
     "cli": LISTENERS | {"app", "spark", "web", "sandbox"},
 }

@@ -12,7 +12,7 @@ from tidegate.core.delivery import CommitStrategy
 from tidegate.core.positions import GroupState, Position
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Claim, Move, Span, Work
-from tidegate.kafka.source import Source
+from tidegate.kafka.broker import RecordSource
 from tidegate.ledger import Outcome, Reclaimed, Result, StartAt, Transaction
 
 __all__ = ["KafkaPositions"]
@@ -23,6 +23,8 @@ _OWNER = "kafka"
 
 class _NoTransaction(Transaction):
     """Where nothing can be undone, and nothing is."""
+
+    undoes = False
 
     def _savepoint(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -36,13 +38,13 @@ class KafkaPositions:
 
     def __init__(self, strategy: CommitStrategy) -> None:
         self._strategy = strategy
-        self._source: Source | None = None
+        self._source: RecordSource | None = None
         self._reached: dict[TopicPartition, int] = {}
         self._due: dict[TopicPartition, int] = {}
         self._commit_at = 0.0
         self._lock = threading.Lock()
 
-    def attach(self, source: Source) -> None:
+    def attach(self, source: RecordSource) -> None:
         """The consumer whose group the offsets belong to."""
         self._source = source
 
@@ -51,7 +53,7 @@ class KafkaPositions:
     ) -> dict[TopicPartition, Claim]:
         """Look up where the group is; where it is nowhere yet, it begins at its start."""
         wanted = sorted(partitions)
-        found = dict(self._consumer.committed(wanted))
+        found = self._committed(wanted)
         missing = [tp for tp in wanted if tp not in found]
         if missing:
             starts: Mapping[TopicPartition, int]
@@ -108,10 +110,13 @@ class KafkaPositions:
         """Nothing was opened."""
 
     @property
-    def _consumer(self) -> Source:
+    def _consumer(self) -> RecordSource:
         if self._source is None:
             raise RuntimeError("no consumer is attached")
         return self._source
+
+    def _committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._consumer.committed(partitions)
 
     def _commit(self, ends: dict[TopicPartition, int]) -> None:
         match self._strategy:

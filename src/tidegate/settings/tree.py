@@ -15,7 +15,8 @@ __all__ = ["Key", "Leaf", "Tree", "plant", "where", "written"]
 Key: TypeAlias = tuple[str, ...]
 
 _PREFIX = "TIDEGATE_"
-_OTHERS = {"TIDEGATE_CONFIG", "TIDEGATE_CACHE", "TIDEGATE_IVY_SETTINGS"}  # said to others than the model
+# These are said to others than the model.
+_OTHERS = {"TIDEGATE_CONFIG", "TIDEGATE_CACHE", "TIDEGATE_IVY_SETTINGS", "TIDEGATE_TEST_BROKER"}
 # Kubernetes puts the address of a service called tidegate, or tidegate-…, into every container of its namespace.
 _SERVICE_LINK = re.compile(
     r"TIDEGATE_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
