@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.journal import Break, Entry, Kind, Verification, verify_partition
+from tidegate.core.journal import Break, Entry, Kind, Trail, Verification
 from tidegate.core.positions import Identity, Position
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Move, Span, Step, Work
@@ -39,8 +39,15 @@ def history(seed: int, length: int = 12) -> tuple[Position, list[Entry]]:
     return row, entries
 
 
+def followed(entries: list[Entry], *, next_offset: int, epoch: int, seq: int) -> tuple[int, Break | None]:
+    trail = Trail(TP, next_offset=next_offset, epoch=epoch, seq=seq)
+    for entry in entries:
+        trail.follow(entry)
+    return trail.count, trail.end()
+
+
 def verified(row: Position, entries: list[Entry]) -> tuple[int, Break | None]:
-    return verify_partition(TP, entries, next_offset=row.next_offset, epoch=row.epoch, seq=row.seq)
+    return followed(entries, next_offset=row.next_offset, epoch=row.epoch, seq=row.seq)
 
 
 @given(st.integers(0, 10_000))
@@ -93,14 +100,14 @@ CLAIMED = entry(2, Kind.CLAIM, 5, 5)
     ],
 )
 def test_a_break_says_what_does_not_add_up(second: Entry, said: str) -> None:
-    _, fault = verify_partition(TP, [CLAIMED, second], next_offset=8, epoch=1, seq=3)
+    _, fault = followed([CLAIMED, second], next_offset=8, epoch=1, seq=second.seq)
     assert fault is not None
     assert said in str(fault)
 
 
 def test_an_advance_of_what_nobody_owns_is_a_break() -> None:
     released = entry(3, Kind.RELEASE, 5, 5)
-    _, fault = verify_partition(TP, [CLAIMED, released, entry(4, Kind.ADVANCE, 5, 8)], next_offset=8, epoch=1, seq=4)
+    _, fault = followed([CLAIMED, released, entry(4, Kind.ADVANCE, 5, 8)], next_offset=8, epoch=1, seq=4)
     assert fault is not None
     assert "the owner was None" in fault.reason
 
@@ -108,19 +115,19 @@ def test_an_advance_of_what_nobody_owns_is_a_break() -> None:
 @pytest.mark.parametrize(("stored", "said"), [((9, 1, 2), "offset 5"), ((5, 2, 2), "epoch 1"), ((5, 1, 3), "entry 2")])
 def test_a_journal_has_to_end_at_the_position(stored: tuple[int, int, int], said: str) -> None:
     next_offset, epoch, seq = stored
-    _, fault = verify_partition(TP, [CLAIMED], next_offset=next_offset, epoch=epoch, seq=seq)
+    _, fault = followed([CLAIMED], next_offset=next_offset, epoch=epoch, seq=seq)
     assert fault is not None
     assert f"ends at {said}" in fault.reason
 
 
 def test_a_journal_begins_with_a_start() -> None:
-    _, fault = verify_partition(TP, [CLAIMED._replace(seq=1)], next_offset=5, epoch=1, seq=1)
+    _, fault = followed([CLAIMED._replace(seq=1)], next_offset=5, epoch=1, seq=1)
     assert fault is not None
     assert "'claim', not 'start'" in fault.reason
 
 
 def test_a_position_without_a_journal_is_a_break() -> None:
-    count, fault = verify_partition(TP, [], next_offset=5, epoch=1, seq=1)
+    count, fault = followed([], next_offset=5, epoch=1, seq=1)
     assert count == 0
     assert fault is not None
     assert not Verification(1, 0, (fault,)).ok

@@ -69,6 +69,25 @@ def test_a_claim_clears_the_token(store: Store) -> None:
     assert store.ledger.read(GROUP).positions[FIRST].token is None
 
 
+def test_rows_with_histories_of_their_own_are_taken_together_each_from_where_it_is(store: Store) -> None:
+    store.ledger.claim(GROUP, [SECOND], 3)
+    earlier = store.ledger.claim(GROUP, [FIRST, SECOND], 7)
+    advance(store, earlier, span(7, 9))
+    claims = store.ledger.claim(GROUP, PARTITIONS, 5)
+    assert {tp: (claim.position, claim.epoch) for tp, claim in claims.items()} == {
+        FIRST: (9, 2),
+        SECOND: (3, 3),
+        THIRD: (5, 1),
+    }
+    rows = store.open().read(GROUP).positions
+    assert {tp: (row.owner, row.token, row.seq) for tp, row in rows.items()} == {
+        FIRST: (claims[FIRST].owner, None, 4),
+        SECOND: (claims[FIRST].owner, None, 4),
+        THIRD: (claims[FIRST].owner, None, 2),
+    }
+    assert store.ledger.verify(GROUP) == (3, 4 + 4 + 2, ())
+
+
 def test_a_claim_fences_the_owner_before(store: Store) -> None:
     old = store.ledger.claim(GROUP, [FIRST])
     new = store.open().claim(GROUP, [FIRST])
@@ -227,6 +246,33 @@ def test_only_what_is_mine_is_released(store: Store) -> None:
     assert (after[SECOND], after[THIRD]) == (before[SECOND], before[THIRD])
     assert after[SECOND].owner == other[SECOND].owner
     assert store.ledger.release(claims) == set()
+
+
+def test_what_was_claimed_by_two_claims_is_released_together(store: Store) -> None:
+    claims = store.ledger.claim(GROUP, [FIRST]) | store.ledger.claim(GROUP, [SECOND])
+    advance(store, claims, span(0, 4))
+    token = store.ledger.read(GROUP).positions[FIRST].token
+    assert store.ledger.release(claims) == {FIRST, SECOND}
+    rows = store.ledger.read(GROUP).positions
+    assert [(rows[tp].owner, rows[tp].token, rows[tp].epoch) for tp in (FIRST, SECOND)] == [
+        (None, token, 1),
+        (None, None, 1),
+    ]
+    released = {entry.partition: entry.owner for entry in store.ledger.journal(GROUP) if entry.kind == "release"}
+    assert released == {tp: claim.owner for tp, claim in claims.items()}
+    assert store.ledger.verify(GROUP).ok
+
+
+def test_a_release_leaves_epoch_and_token_alone(store: Store) -> None:
+    claims = store.ledger.claim(GROUP, [FIRST, SECOND])
+    advance(store, claims, span(0, 4), span(0, 2, SECOND))
+    before = store.ledger.read(GROUP).positions
+    store.ledger.release(claims)
+    after = store.ledger.read(GROUP).positions
+    for tp in (FIRST, SECOND):
+        assert before[tp].token
+        assert after[tp]._replace(updated_at=None) == before[tp]._replace(owner=None, seq=4, updated_at=None)
+    assert {entry.owner for entry in store.ledger.journal(GROUP) if entry.kind == "release"} == {claims[FIRST].owner}
 
 
 def test_releasing_nothing_is_nothing(store: Store) -> None:

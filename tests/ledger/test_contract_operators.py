@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from tidegate.core.errors import ConfigurationError, Fenced
+from tidegate.core.journal import Entry
+from tidegate.core.positions import GroupState
 from tidegate.core.records import TopicPartition
 
 from .samples import FIRST, GROUP, OTHER, PARTITIONS, SECOND, THIRD, advance, kinds, offsets, span
@@ -111,6 +114,7 @@ def test_a_pause_is_seen_by_everybody_until_the_group_is_resumed(store: Store) -
     assert store.ledger.pause(GROUP) is True
     assert other.read(GROUP).paused is True
     assert other.read(GROUP, [FIRST]).paused is True
+    assert other.read(GROUP, []) == GroupState(GROUP, True, {})
     assert other.resume(GROUP) is True
     assert store.ledger.read(GROUP).paused is False
 
@@ -177,7 +181,7 @@ def test_the_journal_of_a_group_comes_partition_by_partition(store: Store) -> No
 
 
 def test_a_note_may_be_any_text(store: Store) -> None:
-    note = "Ünïcode 🌊, 'quotes', \"more\", `ticks`, 100 %, :name, \\ and\na line"
+    note = "Ünïcode 🌊, 'quotes', \"more\", `ticks`, 100 %, :name, \\ and\na line\t\x01\x1f\x7f"
     store.ledger.edit(GROUP, {FIRST: 1})
     store.ledger.edit(GROUP, {FIRST: 2}, note=note)
     assert list(store.ledger.journal(GROUP, FIRST))[-1].note == note
@@ -211,6 +215,26 @@ def test_a_position_that_the_journal_does_not_explain_is_a_break(store: Store) -
     store.falsify(GROUP, FIRST, seq=3, end=5)
     (found,) = store.ledger.verify(GROUP).breaks
     assert "the journal ends at offset 5, but the position is at 4" in str(found)
+
+
+def test_a_proof_is_not_disturbed_by_what_happens_meanwhile(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    claims = store.ledger.claim(GROUP, [FIRST, SECOND])
+    history = store.ledger._history
+
+    def meanwhile(group: str) -> Iterator[Entry]:
+        advance(store, claims, span(0, 1), span(0, 1, SECOND))
+        time.sleep(0.01)  # an entry has to be older than the moment of pruning
+        store.ledger.prune(timedelta(0))
+        advance(store, claims, span(1, 2, SECOND))
+        third = store.ledger.claim(GROUP, [THIRD])
+        entries = list(history(group))
+        advance(
+            store, claims | third, *(span(start, start + 1, tp) for start, tp in ((1, FIRST), (2, SECOND), (0, THIRD)))
+        )
+        return iter(entries)
+
+    monkeypatch.setattr(store.ledger, "_history", meanwhile)
+    assert store.ledger.verify(GROUP) == (2, 2 + 3 + 3, ())
 
 
 # Pruning

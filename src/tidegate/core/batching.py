@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -130,15 +130,21 @@ class Batching:
                 buffer.since = now
             buffer.end = offset
 
-    def ready(self, now: float) -> list[Batch]:
+    def bytes_of(self, partition: TopicPartition) -> int:
+        """Bytes in the buffer of one partition."""
+        return self._buffers[partition].bytes if partition in self._buffers else 0
+
+    def ready(self, now: float, without: Collection[TopicPartition] = ()) -> list[Batch]:
         """Hand out, for each partition that has one, the next batch that is full or old enough.
+
+        Of those in ``without`` nothing is wanted yet.
 
         A batch that was postponed goes alone: if it fails again, nothing else is rolled back with it. So that many of
         them do not hold the others up, they take turns with them.
         """
         waits = [(buffer.until, tp) for tp, buffer in self._buffers.items() if buffer.until is not None]
         due = [(until, tp) for until, tp in waits if until <= now]
-        fresh = [tp for tp, buffer in self._buffers.items() if self._is_ready(buffer, now)]
+        fresh = [tp for tp, buffer in self._buffers.items() if self._is_ready(buffer, now) and tp not in without]
         self._goes_alone = bool(due) and not (fresh and self._goes_alone)
         chosen = [min(due)[1]] if self._goes_alone else fresh
         return [self._next(tp, self._buffers[tp]) for tp in chosen]

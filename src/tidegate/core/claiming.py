@@ -13,6 +13,8 @@ from tidegate.core.spans import Claim
 
 __all__ = ["ClaimRequest", "Standing", "standing"]
 
+_UNKNOWN = Identity()
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
@@ -39,7 +41,7 @@ class ClaimRequest:
 
     def decide(self, partition: TopicPartition, row: Position | None, starts: Mapping[TopicPartition, int]) -> Change:
         """The change that the claim makes to one position; ``starts`` knows those that want one."""
-        identity = self.identities.get(partition.topic, Identity())
+        identity = self.identities.get(partition.topic, _UNKNOWN)
         if row is None:
             change = Position.start(partition, starts[partition], identity, self.deployment)
             return change.then(change.position.claimed(self.owner))
@@ -63,7 +65,8 @@ class ClaimRequest:
         return f"forced by deployment {self.deployment!r}" if self._forces(row) else None
 
     def _conflict(self, row: Position) -> str | None:
-        return row.identity.conflict(self.identities.get(row.partition.topic, Identity()))
+        identity = self.identities.get(row.partition.topic)
+        return None if identity is None else row.identity.conflict(identity)
 
     def _forces(self, row: Position) -> bool:
         return self.deployment is not None and row.deployment != self.deployment

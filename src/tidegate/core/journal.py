@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
 from tidegate.core.records import TopicPartition
 
-__all__ = ["Break", "Entry", "Kind", "Verification", "verify_partition"]
+__all__ = ["Break", "Entry", "Kind", "Trail", "Verification"]
 
 
 class Kind(StrEnum):
@@ -72,36 +71,45 @@ _NEW_EPOCH = {Kind.CLAIM, Kind.EDIT}
 _OWNERLESS = {Kind.START, Kind.RELEASE, Kind.EDIT}
 
 
-def verify_partition(
-    partition: TopicPartition, entries: Iterable[Entry], *, next_offset: int, epoch: int, seq: int
-) -> tuple[int, Break | None]:
-    """Follow one partition's entries, oldest first, to the position as it is stored.
+class Trail:
+    """One partition's entries, followed oldest first up to its position as it was stored.
 
-    Returns how many entries were followed, and the first break. Pruning takes away the oldest entries: the first one
-    left is then taken as given.
+    Pruning takes away the oldest entries: the first one left is taken as given. Entries behind ``seq`` are newer than
+    the position, and not looked at.
     """
-    count = 0
-    before: Entry | None = None
-    for entry in entries:
-        count += 1
-        reason = _first_fault(entry) if before is None else _fault(before, entry)
+
+    def __init__(self, partition: TopicPartition, *, next_offset: int, epoch: int, seq: int) -> None:
+        self.count = 0
+        self._partition = partition
+        self._goal = (("entry", seq), ("offset", next_offset), ("epoch", epoch))
+        self._seq = seq
+        self._before: Entry | None = None
+        self._break: Break | None = None
+
+    def follow(self, entry: Entry) -> None:
+        """Take the next entry, unless there was a break before it."""
+        if self._break is not None or entry.seq > self._seq:
+            return
+        self.count += 1
+        reason = _first_fault(entry) if self._before is None else _fault(self._before, entry)
         if reason:
-            return count, Break(partition, entry.seq, reason)
-        before = entry
-    if before is None:
-        return 0, Break(
-            partition, 0, "the position has no journal at all; not even its last entry, which pruning keeps"
-        )
-    for what, journalled, stored in (
-        ("entry", before.seq, seq),
-        ("offset", before.end, next_offset),
-        ("epoch", before.epoch, epoch),
-    ):
-        if journalled != stored:
-            return count, Break(
-                partition, before.seq, f"the journal ends at {what} {journalled}, but the position is at {stored}"
+            self._break = Break(self._partition, entry.seq, reason)
+        self._before = entry
+
+    def end(self) -> Break | None:
+        """The first break, if the entries do not lead to the position."""
+        last = self._before
+        if self._break is not None:
+            return self._break
+        if last is None:
+            return Break(
+                self._partition, 0, "the position has no journal at all; not even its last entry, which pruning keeps"
             )
-    return count, None
+        for (what, stored), journalled in zip(self._goal, (last.seq, last.end, last.epoch), strict=True):
+            if journalled != stored:
+                reason = f"the journal ends at {what} {journalled}, but the position is at {stored}"
+                return Break(self._partition, last.seq, reason)
+        return None
 
 
 def _first_fault(entry: Entry) -> str | None:

@@ -74,7 +74,8 @@ class Position(NamedTuple):
             self.identity,
             self.deployment,
         )
-        return Change(new, (new._entry(Kind.CLAIM, self.next_offset),))
+        at = self.next_offset
+        return Change(new, (Entry(self.partition, new.seq, Kind.CLAIM, at, at, 0, new.epoch, owner, None, None),))
 
     def released(self) -> Change:
         """Give the position back."""

@@ -1,19 +1,25 @@
-"""Tries: what is known of records whose transaction was not committed, because one of them is to be tried again."""
+"""Tries: what is known of records before their transaction, from an earlier one or from a pool."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from tidegate.core.records import TopicPartition
 from tidegate.core.recovery import Park, StepOver
 
-__all__ = ["NO_TRIES", "Done", "Tried", "Tries"]
+__all__ = ["NO_TRIES", "Computed", "Done", "Tried", "Tries"]
 
 
 class Done(NamedTuple):
     """The record was processed, by a handler whose work nobody can undo: it is not handed to it again."""
+
+
+class Computed(NamedTuple):
+    """A pool has run the handler: this is what the transaction is to write."""
+
+    writes: Any
 
 
 class Tried(NamedTuple):
@@ -24,7 +30,7 @@ class Tried(NamedTuple):
     """
 
     failed: int
-    settled: Done | StepOver | Park | None = None
+    settled: Computed | Done | StepOver | Park | None = None
 
 
 Tries: TypeAlias = Mapping[tuple[TopicPartition, int], Tried]

@@ -6,12 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
-from itertools import chain, groupby
 from typing import Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 from tidegate.core.claiming import ClaimRequest, Standing, standing
 from tidegate.core.errors import AlreadyDone, ConfigurationError, Fenced, NotCommitted, PositionMissing
-from tidegate.core.journal import Break, Entry, Kind, Verification, verify_partition
+from tidegate.core.journal import Break, Entry, Kind, Trail, Verification
 from tidegate.core.letters import ParkedLetter
 from tidegate.core.names import check_group, check_topic
 from tidegate.core.positions import Change, GroupState, Position
@@ -243,25 +242,36 @@ class Ledger(ABC, Generic[Tx]):
         # The journal is read after the rows, and grows meanwhile: entries behind a row as it was read are not looked
         # at.
         positions = self.read(group).positions
-        unproven = dict(positions)
-        breaks: list[Break] = []
-        total = 0
-        for tp, grouped in groupby(self.journal(group), key=lambda entry: entry.partition):
-            if tp is None:
+        trails = {tp: _trail(row) for tp, row in positions.items()}
+        late: dict[TopicPartition, Entry] = {}  # newer than the rows that were read, or pruned up to there since
+        for entry in self._history(group):
+            tp = entry.partition
+            if tp is None or tp in late:
                 continue
-            row = unproven.pop(tp, None)
-            entries = iter(grouped)
-            first = next(entries)
-            if row is None or first.seq > row.seq:  # newer than the rows that were read, or pruned up to there since
-                row = self.read(group, [tp]).positions.get(tp)
-            if row is None:
-                breaks.append(Break(tp, first.seq, "the journal has entries, but the position is gone"))
-                continue
-            count, fault = _verified(row, chain([first], entries))
-            total += count
-            breaks.extend(filter(None, [fault]))
-        breaks.extend(filter(None, (_verified(row, ())[1] for row in unproven.values())))
-        return Verification(len(positions), total, tuple(sorted(breaks)))
+            if tp not in positions or (entry.seq > positions[tp].seq and not trails[tp].count):
+                late[tp] = entry
+            else:
+                trails[tp].follow(entry)
+        breaks = []
+        for tp, entry in late.items():
+            trails.pop(tp, None)
+            if (trail := self._followed(group, tp)) is None:
+                breaks.append(Break(tp, entry.seq, "the journal has entries, but the position is gone"))
+            else:
+                trails[tp] = trail
+        breaks.extend(filter(None, (trail.end() for trail in trails.values())))
+        return Verification(len(positions), sum(trail.count for trail in trails.values()), tuple(sorted(breaks)))
+
+    def _followed(self, group: str, partition: TopicPartition) -> Trail | None:
+        """One partition's entries, followed to its position; again if all of them were pruned since that was read."""
+        while (row := self.read(group, [partition]).positions.get(partition)) is not None:
+            trail, newest = _trail(row), 0
+            for entry in self.journal(group, partition):
+                trail.follow(entry)
+                newest = entry.seq
+            if trail.count or newest <= row.seq:
+                return trail
+        return None
 
     def pause(self, group: str, *, note: str | None = None) -> bool:
         """Pause a group, for every consumer of it and over restarts; whether it was running before."""
@@ -311,6 +321,10 @@ class Ledger(ABC, Generic[Tx]):
     @abstractmethod
     def journal(self, group: str, partition: TopicPartition | None = None) -> Iterator[Entry]:
         """The journal of a group or of one of its partitions, each partition's entries oldest first."""
+
+    def _history(self, group: str) -> Iterator[Entry]:
+        """Like :meth:`journal`, in whatever order of the partitions is the quickest."""
+        return self.journal(group)
 
     @abstractmethod
     def prune(self, older_than: timedelta, group: str | None = None) -> int:
@@ -380,9 +394,8 @@ def _what_happened(step: Step, row: Position | None) -> str:
             return f"{now}: {row.owner} has claimed it"
 
 
-def _verified(row: Position, entries: Iterable[Entry]) -> tuple[int, Break | None]:
-    known = (entry for entry in entries if entry.seq <= row.seq)
-    return verify_partition(row.partition, known, next_offset=row.next_offset, epoch=row.epoch, seq=row.seq)
+def _trail(row: Position) -> Trail:
+    return Trail(row.partition, next_offset=row.next_offset, epoch=row.epoch, seq=row.seq)
 
 
 def _shown(partitions: list[TopicPartition]) -> str:

@@ -58,6 +58,8 @@ def _engine(target: str | URL) -> Engine:
     usual = f"{backend}+{_DRIVERS[backend]}"
     if "+" not in url.drivername:
         url = url.set(drivername=usual)
+    if url.get_driver_name() == "pymysql":
+        url = url.update_query_dict({"client_flag": str(_flags(url) | _LOCAL_FILES)})
     try:
         return create_engine(url, hide_parameters=True, pool_reset_on_return=None, **_OPTIONS.get(backend, {}))
     except (ImportError, NoSuchModuleError):
@@ -65,6 +67,16 @@ def _engine(target: str | URL) -> Engine:
             f"the driver of {url.drivername}:// is not installed; for {usual}:// run: "
             f"pip install 'tidegate[{_EXTRAS[backend]}]'"
         ) from None
+
+
+# Lets the server ask for rows during LOAD DATA LOCAL, which tables/ answers from memory. It opens no file to the
+# server: PyMySQL itself refuses such a request unless local_infile is set as well.
+_LOCAL_FILES = 128
+
+
+def _flags(url: URL) -> int:
+    flags = url.query.get("client_flag", "0")
+    return int(flags) if isinstance(flags, str) and flags.isdigit() else 0
 
 
 # Fewer locks than MySQL's default: no gaps between rows are locked, so that claims of different partitions do not meet.

@@ -16,6 +16,9 @@ __all__ = ["Outcome", "Result", "Transaction"]
 class Transaction:
     """What every store's transaction offers; the stores add the way to write data."""
 
+    undoes = True
+    """Whether what was done in it is undone if it does not commit; only where there is no store at all, it is not."""
+
     def __init__(self, work: Work) -> None:
         self.work = work
         self.letters: list[Letter] = []
@@ -23,6 +26,9 @@ class Transaction:
     def park(self, letter: Letter) -> None:
         """Keep a record whose handling failed for good; stored by this transaction, or not at all."""
         self.letters.append(letter)
+
+    def returned(self, value: object) -> None:
+        """What the handler returned, if that is not ``None``: nothing that a store of data has a use for."""
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:

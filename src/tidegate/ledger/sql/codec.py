@@ -10,7 +10,7 @@ from typing import Any
 
 from tidegate.core.journal import Entry, Kind
 from tidegate.core.letters import Letter, ParkedLetter
-from tidegate.core.positions import Identity, Position
+from tidegate.core.positions import Change, Identity, Position
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.spans import Work
 from tidegate.ledger.sql.dialect import NOTE_LENGTH
@@ -35,8 +35,8 @@ def key_rows(partitions: Iterable[TopicPartition]) -> list[Row]:
     return [{"topic": topic, "partition_id": partition} for topic, partition in partitions]
 
 
-def position_rows(positions: Iterable[Position]) -> list[Row]:
-    """Positions as rows of a statement."""
+def position_rows(changes: Iterable[Change]) -> list[Row]:
+    """The positions of changes as rows of a statement."""
     return [
         {
             "topic": row.partition.topic,
@@ -50,7 +50,7 @@ def position_rows(positions: Iterable[Position]) -> list[Row]:
             "topic_id": row.identity.topic_id,
             "deployment": row.deployment,
         }
-        for row in positions
+        for row, _, _ in changes
     ]
 
 
@@ -70,12 +70,12 @@ def step_rows(work: Work) -> list[Row]:
     ]
 
 
-def entry_rows(entries: Iterable[Entry]) -> list[Row]:
-    """Journal entries of positions as rows of a statement."""
+def entry_rows(changes: Iterable[Change]) -> list[Row]:
+    """The journal entries of changes as rows of a statement."""
     return [
         {
-            "topic": entry.partition.topic,
-            "partition_id": entry.partition.partition,
+            "topic": position.partition.topic,
+            "partition_id": position.partition.partition,
             "seq": entry.seq,
             "kind": entry.kind.value,
             "start_offset": entry.start,
@@ -86,8 +86,8 @@ def entry_rows(entries: Iterable[Entry]) -> list[Row]:
             "commit_token": entry.token,
             "note": note_text(entry.note),
         }
+        for position, entries, _ in changes
         for entry in entries
-        if entry.partition is not None
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tidegate.core.errors import LedgerError
 from tidegate.ledger.limits import Limits
+from tidegate.ledger.sql.schema import Layout
 from tidegate.ledger.trouble import ConnectionLost, Trouble
 
 __all__ = ["NOTE_LENGTH", "Dialect", "as_json", "driver_error"]
@@ -31,8 +32,7 @@ class Dialect(ABC):
 
     now: str
     locking = " FOR UPDATE"
-    collation: str | None = None
-    has_sentinel = False
+    layout = Layout()
     locks_first = False
 
     def __init__(self, engine: Engine, limits: Limits, *, owned: bool) -> None:
@@ -51,39 +51,83 @@ class Dialect(ABC):
     def rows(self, columns: Mapping[str, str]) -> str:
         """The rows of a statement as a table ``v`` with these columns and types (text, note, int, bigint)."""
 
-    def keys(self, columns: Mapping[str, str]) -> str:
-        """Like :meth:`rows`, in a query."""
+    def row(self, columns: Mapping[str, str]) -> str:
+        """One row of a statement, like :meth:`rows`, where the store does less for one if it is told so."""
         return self.rows(columns)
 
     def parameters(self, common: Mapping[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """What a query with :meth:`keys` is run with: the rows are one parameter, in the order of the columns."""
-        return {**common, "rows": as_json(rows)}
+        """What a statement with :meth:`rows` is run with: the rows are one parameter, in the order of the columns."""
+        return {**common, "rows": as_json([list(row.values()) for row in rows])}
+
+    def packed(self, columns: list[str]) -> str:
+        """The columns of many rows as a query selects them, for :meth:`unpacked`."""
+        return ", ".join(columns)
+
+    def unpacked(self, rows: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
+        """The values of rows that were selected by :meth:`packed`."""
+        return rows
 
     def write(
-        self, conn: Connection, statement: TextClause, common: Mapping[str, Any], rows: list[dict[str, Any]]
-    ) -> int:
-        """Run a statement with :meth:`rows`, and count the rows that it changed."""
-        return conn.execute(statement, self.parameters(common, rows)).rowcount
+        self, conn: Connection, statements: list[TextClause], common: Mapping[str, Any], rows: list[dict[str, Any]]
+    ) -> bool:
+        """Run statements for these rows, one after the other, as long as each of them changes as many as there are."""
+        together: dict[str, Any] = {}
+        each: list[dict[str, Any]] = []
+        for statement in statements:
+            if ":rows" in statement.text:
+                together = together or self.parameters(common, rows)
+                count = conn.execute(statement, together).rowcount
+            else:
+                each = each or [{**common, **row} for row in rows]
+                count = self.write_each(conn, statement, each)
+            if count != len(rows):
+                return False
+        return True
+
+    def write_each(self, conn: Connection, statement: TextClause, rows: list[dict[str, Any]]) -> int:
+        """Run a statement for each of the rows, whose values are its parameters, and count what they changed."""
+        return conn.execute(statement, rows).rowcount
 
     def join(self, rows: str, table: str, on: str) -> str:
         """The rows of ``table`` (as ``p``) that belong to ``rows``, in their order if that matters."""
         return f"{rows} JOIN {table} AS p ON {on}"
 
-    def update(self, table: str, columns: Mapping[str, str], assignments: Mapping[str, str], on: str) -> str:
-        """An UPDATE of ``table`` (as ``p``) from the rows of the parameter."""
+    def update(self, table: str, rows: str, assignments: Mapping[str, str], on: str) -> str:
+        """An UPDATE of ``table`` (as ``p``) from ``rows``."""
         assigned = ", ".join(f"{column} = {value}" for column, value in assignments.items())
-        return f"UPDATE {table} AS p SET {assigned} FROM {self.rows(columns)} WHERE {on}"
+        return f"UPDATE {table} AS p SET {assigned} FROM {rows} WHERE {on}"
 
-    def advance(self, positions: str, journal: str, columns: Mapping[str, str], same_key: str) -> list[str]:
-        """The compare-and-set and its journal entries; the count of the last statement tells how many rows moved."""
-        moved = {"next_offset": "v.end_offset", "commit_token": ":token", "seq": "p.seq + 1", "updated_at": self.now}
+    def advance(self, positions: str, journal: str, rows: str, same_key: str) -> list[str]:
+        """The compare-and-set and its journal entries: each of the statements changes as many rows as moved."""
         return [
-            self.update(positions, columns, moved, f"{same_key} AND {COMPARE}"),
+            self.update(positions, rows, self._moved, f"{same_key} AND {COMPARE}"),
             f"INSERT INTO {journal} ({JOURNAL}) SELECT :group, {JOURNALLED.format(now=self.now)} "
-            f"FROM {self.join(self.rows(columns), positions, f'{same_key} AND p.commit_token = :token')}",
+            f"FROM {self.join(rows, positions, f'{same_key} AND p.commit_token = :token')}",
         ]
 
-    def holders(self, positions: str, columns: Mapping[str, str], same_key: str) -> str | None:
+    def hand_over(self, positions: str, journal: str, rows: str, same_key: str) -> list[str]:
+        """Rows that change hands and nothing else, and their journal entries; see :class:`Handover`."""
+        return [
+            self.update(positions, rows, self._handed_over, same_key),
+            f"INSERT INTO {journal} ({JOURNAL}) SELECT :group, {HANDED_OVER.format(now=self.now)} "
+            f"FROM {self.join(rows, positions, same_key)}",
+        ]
+
+    @property
+    def _moved(self) -> dict[str, str]:
+        return {"next_offset": "v.end_offset", "commit_token": ":token", "seq": "p.seq + 1", "updated_at": self.now}
+
+    @property
+    def _handed_over(self) -> dict[str, str]:
+        return {
+            "epoch": "p.epoch + :epochs",
+            "owner": ":owner",
+            "commit_token": "CASE WHEN :epochs = 0 THEN p.commit_token END",
+            "seq": "p.seq + 1",
+            "updated_at": self.now,
+        }
+
+    def holders(self, positions: str, rows: str, same_key: str) -> str | None:
         """A statement that ends the sessions which hold the rows' locks, where the store does not do so itself."""
         return None
 
@@ -157,6 +201,7 @@ JOURNALLED = (
     "p.topic, p.partition_id, p.seq, :move, v.start_offset, v.end_offset, v.records, v.epoch, v.owner, :token, "
     ":note, {now}"
 )
+HANDED_OVER = "p.topic, p.partition_id, p.seq, :kind, p.next_offset, p.next_offset, 0, p.epoch, :by, NULL, NULL, {now}"
 
 
 def as_json(rows: list[Any]) -> str:

@@ -38,6 +38,7 @@ from tidegate.ledger.sql.codec import (
     step_rows,
 )
 from tidegate.ledger.sql.dialect import Dialect, driver_error
+from tidegate.ledger.sql.handover import Handover
 from tidegate.ledger.sql.mysql import MySQL
 from tidegate.ledger.sql.postgres import Postgres
 from tidegate.ledger.sql.schema import STEPS, Tables, tables
@@ -115,7 +116,7 @@ class SqlLedger(Ledger[SqlTransaction]):
                         "and are address, user and password right?"
                     ) from None
                 dialect = _DIALECTS[self.engine.dialect.name](self.engine, self.limits, owned=self._owned)
-                defined = tables(self.prefix, collation=dialect.collation, sentinel=dialect.has_sentinel)
+                defined = tables(self.prefix, dialect.layout)
                 self._met = _Store(dialect, defined, Statements(dialect, defined))
             return self._met
 
@@ -153,11 +154,12 @@ class SqlLedger(Ledger[SqlTransaction]):
     def read(self, group: str, partitions: Collection[TopicPartition] | None = None) -> GroupState:
         """See :meth:`Ledger.read`."""
         statements = self._store().statements
-        if partitions is None:
-            rows = self._query(statements.read_group, {"group": group})
-        else:
+        if partitions:
             rows = self._query(statements.read, self._keys(group, partitions))
-        found = (self._position(row[3:]) for row in rows if row[3] is not None)
+        else:
+            rows = self._query(statements.read_group, {"group": group})
+        wanted = rows if partitions or partitions is None else ()
+        found = (self._position(row[3:]) for row in wanted if row[3] is not None)
         return GroupState(group, any(row[2] for row in rows), {row.partition: row for row in found})
 
     def read_all(self) -> dict[str, GroupState]:
@@ -173,16 +175,21 @@ class SqlLedger(Ledger[SqlTransaction]):
     def journal(self, group: str, partition: TopicPartition | None = None) -> Iterator[Entry]:
         """See :meth:`Ledger.journal`."""
         statements = self._store().statements
-        key: dict[str, Any] = {"group": group}
-        statement = statements.journal
-        if partition is not None:
-            statement, key = (
-                statements.journal_of,
-                key | {"topic": partition.topic, "partition_id": partition.partition},
-            )
+        if partition is None:
+            return self._entries(statements.journal, {"group": group})
+        key = {"group": group, "topic": partition.topic, "partition_id": partition.partition}
+        return self._entries(statements.journal_of, key)
+
+    def _history(self, group: str) -> Iterator[Entry]:
+        return self._entries(self._store().statements.history, {"group": group})
+
+    def _entries(self, statement: TextClause, parameters: dict[str, Any]) -> Iterator[Entry]:
+        dialect = self._store().dialect
         with self._connection() as conn, self._own_errors():
-            for row in conn.execution_options(yield_per=1000).execute(statement, key):
-                yield as_entry(row, self._meet().dialect.time)
+            result = conn.execution_options(yield_per=_READ_AT_ONCE).execute(statement, parameters)
+            for rows in result.partitions(_READ_AT_ONCE):
+                for row in dialect.unpacked(rows):
+                    yield as_entry(row, dialect.time)
 
     def dead_letters(self, group: str, *, after: int = 0, limit: int = 100) -> list[ParkedLetter]:
         """See :meth:`Ledger.dead_letters`."""
@@ -193,7 +200,7 @@ class SqlLedger(Ledger[SqlTransaction]):
     def _query(self, statement: TextClause, parameters: dict[str, Any]) -> list[Any]:
         def ask() -> list[Any]:
             with self._connection() as conn, self._own_errors():
-                return list(conn.execute(statement, parameters))
+                return list(conn.execute(statement, parameters).all())
 
         return self._patiently(f"reading the ledger at {self}", ask)
 
@@ -210,17 +217,21 @@ class SqlLedger(Ledger[SqlTransaction]):
     def _change_once(self, group: str, partitions: list[TopicPartition], decide: Decide) -> None:
         dialect, _, statements = self._store()
         with self._session() as conn, self._own_errors():
-            changes = decide(self._lock(conn, group, partitions))
-            new = [change.position for change in changes if change.is_new]
-            old = [change.position for change in changes if not change.is_new]
+            rows = self._lock(conn, group, partitions)
+            changes = decide(rows)
+            new = [change for change in changes if change.is_new]
+            old = [change for change in changes if not change.is_new]
             if new:
                 conn.execute(statements.insert_group, {"group": group})
-                dialect.write(conn, statements.insert_positions, {"group": group}, position_rows(new))
-            if old:
-                dialect.write(conn, statements.update_positions, {"group": group}, position_rows(old))
-            entries = [entry for change in changes for entry in change.entries]
-            if entries:
-                dialect.write(conn, statements.insert_journal, {"group": group}, entry_rows(entries))
+                dialect.write(conn, [statements.insert_positions], {"group": group}, position_rows(new))
+            if handover := Handover.of(old, rows):
+                keys = key_rows(change.position.partition for change in old)
+                dialect.write(conn, statements.hand_over, handover.parameters(group), keys)
+            elif old:
+                dialect.write(conn, [statements.update_positions], {"group": group}, position_rows(old))
+            journalled = entry_rows(new if handover else changes)
+            if journalled:
+                dialect.write(conn, [statements.insert_journal], {"group": group}, journalled)
 
     def _evicted(self, group: str, partitions: list[TopicPartition]) -> bool:
         """End the sessions that hold rows longer than anybody may, where the store does not do so itself."""
@@ -259,14 +270,14 @@ class SqlLedger(Ledger[SqlTransaction]):
 
     def _advance(self, conn: Connection, work: Work) -> None:
         """The compare-and-set: every row, or none."""
-        store = self._store()
-        if len(work.steps) > 1 and store.dialect.locks_first:
-            conn.execute(store.statements.lock_only, self._keys(work.group, work.partitions))
+        dialect, _, statements = self._store()
+        many = len(work.steps) > 1
+        if many and dialect.locks_first:
+            conn.execute(statements.lock_only, self._keys(work.group, work.partitions))
         common = {"token": work.token, "move": work.move.value, "note": note_text(work.note)}
-        rows = step_rows(work)
-        for statement in store.statements.advance:
-            if store.dialect.write(conn, statement, common | _first_row(work), rows) != len(work.steps):
-                raise _NoMatch
+        advance = statements.advance_many if many else statements.advance_one
+        if not dialect.write(conn, advance, common | _first_row(work), step_rows(work)):
+            raise _NoMatch
 
     def _locked(self, work: Work) -> Rows:
         with self._session() as conn, self._own_errors():
@@ -274,8 +285,8 @@ class SqlLedger(Ledger[SqlTransaction]):
 
     def _lock(self, conn: Connection, group: str, partitions: Iterable[TopicPartition]) -> Rows:
         store = self._store()
-        rows = conn.execute(store.statements.lock, self._keys(group, partitions))
-        return {position.partition: position for position in map(as_position, rows)}
+        rows = conn.execute(store.statements.lock, self._keys(group, partitions)).all()
+        return {position.partition: position for position in map(as_position, store.dialect.unpacked(rows))}
 
     def _set_paused(self, group: str, kind: Kind, note: str | None) -> bool:
         statements = self._store().statements
@@ -292,13 +303,23 @@ class SqlLedger(Ledger[SqlTransaction]):
         store = self._store()
         ((now,),) = self._query(store.statements.now, {})
         cutoff = store.dialect.time_parameter(store.dialect.time(now) - older_than)
-        scope = {"cutoff": cutoff, "group": group or "", "every_group": int(group is None)}
-        keys = [
-            {"group": row[0], "topic": row[1], "partition_id": row[2], "keep": row[3]}
-            for row in self._query(store.statements.prunable, scope)
-        ]
-        chunks = [keys[i : i + 100] for i in range(0, len(keys), 100)]
-        return sum(self._run_for_each("prune the journal", store.statements.prune, chunk) for chunk in chunks)
+        names = [row[0] for row in self._query(store.statements.group_names, {})] if group is None else [group]
+        return sum(self._prune(name, cutoff) for name in names)
+
+    def _prune(self, group: str, cutoff: Any) -> int:
+        """Delete a group's oldest entries up to the first one that is young enough: a prefix of each partition's."""
+        statements = self._store().statements
+        pruned = after = 0
+        young = None
+        while young is None:
+            chunk = {"group": group, "after": after, "cutoff": cutoff, "limit": _PRUNED_AT_ONCE}
+            ((last, young),) = self._query(statements.oldest_entries, chunk)
+            if last is None:
+                break
+            bounds = {"last": last if young is None else young - 1, "group": group, "after": after, "cutoff": cutoff}
+            pruned += self._run_for_each("prune the journal", statements.prune, [bounds])
+            after = last
+        return pruned
 
     def drop_letters(self, group: str, ids: Iterable[int]) -> int:
         """See :meth:`Ledger.drop_letters`."""
@@ -335,7 +356,7 @@ class SqlLedger(Ledger[SqlTransaction]):
 
     def _sentinel_taken_back(self, conn: Connection, work: Work | None) -> bool:
         store = self._store()
-        if work is None or not store.dialect.has_sentinel:
+        if work is None or not store.dialect.layout.sentinel:
             return True
         return conn.execute(store.statements.take_back_sentinel, _first_row(work)).rowcount == 1
 
@@ -415,6 +436,10 @@ class SqlLedger(Ledger[SqlTransaction]):
     def __str__(self) -> str:
         url = self.engine.url
         return f"{url.get_backend_name()}://{url.host or ''}{f':{url.port}' if url.port else ''}/{url.database or ''}"
+
+
+_READ_AT_ONCE = 1000  # journal entries that are in memory at a time
+_PRUNED_AT_ONCE = 5000  # entries looked at in one transaction, so that locks are held for moments
 
 
 class _NoMatch(Exception):

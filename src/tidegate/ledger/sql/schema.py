@@ -22,13 +22,16 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    UniqueConstraint,
 )
 from sqlalchemy.dialects import mysql
 
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.names import GROUP_BYTES, TOPIC_LENGTH
 
-__all__ = ["STEPS", "Tables", "tables"]
+__all__ = ["BY_PARTITION", "STEPS", "Layout", "Tables", "tables"]
+
+BY_PARTITION = "by_partition"
 
 _MYSQL: dict[str, Any] = {
     f"{name}_{option}": value
@@ -49,23 +52,49 @@ class Tables:
     sentinel: Table | None
 
 
-def tables(prefix: str, *, collation: str | None, sentinel: bool) -> Tables:
-    """Define the tables under a prefix. Names are compared byte for byte, which is what ``collation`` is for."""
+@dataclass(frozen=True)
+class Layout:
+    """What differs between stores in how their tables are laid out.
+
+    Names are compared byte for byte, which is what ``collation`` is for. Positions have their partition as the primary
+    key, or, if they are numbered, as another unique key. The journal is numbered by the store; where a number can be
+    the second part of a primary key, that is its only index.
+    """
+
+    collation: str | None = None
+    sentinel: bool = False
+    numbered_positions: bool = False
+    numbered_parts: bool = False
+
+
+def tables(prefix: str, layout: Layout) -> Tables:
+    """Define the tables under a prefix."""
     if not prefix.isidentifier() or len(prefix) > 40:
         raise ConfigurationError(f"the table prefix {prefix!r} has to be letters, digits and '_', at most 40 of them")
     meta = MetaData()
+    collation = layout.collation
 
     def text(length: int) -> String:
         return String(length, collation=collation)
 
     def table(name: str, *items: Any) -> Table:
-        # Letters are numbered, and no number is given twice; the other tables are their primary keys.
-        numbered = name == "dead_letters"
-        return Table(prefix + name, meta, *items, **_MYSQL, sqlite_autoincrement=numbered, sqlite_with_rowid=numbered)
+        # Letters are numbered, and no number is given twice. Journal entries are numbered too, but the newest is never
+        # pruned, so that SQLite needs no table of its own to remember it. The other tables are their primary keys.
+        options: dict[str, Any] = {
+            "sqlite_with_rowid": name in ("journal", "dead_letters"),
+            "sqlite_autoincrement": name == "dead_letters",
+            # Each change of a position writes its row anew: on the same page, and past the index, if there is room.
+            "postgresql_with": {"fillfactor": 50} if name == "positions" else {},
+        }
+        return Table(prefix + name, meta, *items, **_MYSQL, **options)
 
     time = DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
     blob = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
     long_text = Text().with_variant(mysql.LONGTEXT(collation=collation), "mysql", "mariadb")
+
+    def number(*, key: bool = True) -> Column[int]:
+        kind = BigInteger().with_variant(Integer, "sqlite")
+        return Column("id", kind, Identity(), primary_key=key, autoincrement=True)
 
     def partition() -> list[Column[Any]]:
         return [
@@ -74,7 +103,7 @@ def tables(prefix: str, *, collation: str | None, sentinel: bool) -> Tables:
             Column("partition_id", Integer, nullable=False),
         ]
 
-    position = [
+    position: list[Any] = [
         *partition(),
         Column("next_offset", BigInteger, nullable=False),
         Column("epoch", BigInteger, nullable=False),
@@ -85,10 +114,14 @@ def tables(prefix: str, *, collation: str | None, sentinel: bool) -> Tables:
         Column("topic_id", text(255)),
         Column("deployment", text(255)),
         Column("updated_at", time, nullable=False),
-        PrimaryKeyConstraint("consumer_group", "topic", "partition_id"),
     ]
+    same_partition = ("consumer_group", "topic", "partition_id")
+    if layout.numbered_positions:
+        position += [number(), UniqueConstraint(*same_partition, name=BY_PARTITION)]
+    else:
+        position += [PrimaryKeyConstraint(*same_partition)]
     guard = None
-    if sentinel:
+    if layout.sentinel:
         # Always empty: an advance points to a row that is not there, and only the ledger takes that back before it
         # commits.
         guard = table("sentinel", Column("id", SmallInteger, primary_key=True, autoincrement=False))
@@ -112,8 +145,13 @@ def tables(prefix: str, *, collation: str | None, sentinel: bool) -> Tables:
             Column("updated_at", time, nullable=False),
         ),
         positions=table("positions", *position),
+        # Numbered by the store, so that entries are appended, never inserted between others. Numbers have the order
+        # of seq within a partition: its entries are written under the lock of its row (a group's: of its group), and a
+        # statement that starts later gets higher numbers: from a sequence without a cache, from InnoDB's counter, or
+        # because they follow the highest one in the table. Pruning and verify rely on it.
         journal=table(
             "journal",
+            number(key=not layout.numbered_parts),
             *partition(),
             Column("seq", BigInteger, nullable=False),
             Column("kind", text(16), nullable=False),
@@ -125,13 +163,13 @@ def tables(prefix: str, *, collation: str | None, sentinel: bool) -> Tables:
             Column("commit_token", text(64)),
             Column("note", long_text),
             Column("at", time, nullable=False),
-            PrimaryKeyConstraint("consumer_group", "topic", "partition_id", "seq"),
+            PrimaryKeyConstraint("consumer_group", "id")
+            if layout.numbered_parts
+            else Index(f"{prefix}journal_by_group", "consumer_group", "id"),
         ),
         dead_letters=table(
             "dead_letters",
-            Column(
-                "id", BigInteger().with_variant(Integer, "sqlite"), Identity(), primary_key=True, autoincrement=True
-            ),
+            number(),
             *partition(),
             Column("record_offset", BigInteger, nullable=False),
             Column("record_key", blob),

@@ -34,24 +34,19 @@ class SQLite(Dialect):
     locking = ""
 
     def rows(self, columns: Mapping[str, str]) -> str:
-        """See :meth:`Dialect.rows`: one row, and the statement is run for each. Nothing has to travel here."""
-        return f"(SELECT {', '.join(f':{column} AS {column}' for column in columns)}) AS v"
+        """See :meth:`Dialect.rows`."""
+        picked = ", ".join(f"json_extract(value, '$[{index}]') AS {column}" for index, column in enumerate(columns))
+        return f"(SELECT {picked} FROM json_each(:rows)) AS v"
 
-    def update(self, table: str, columns: Mapping[str, str], assignments: Mapping[str, str], on: str) -> str:
-        """See :meth:`Dialect.update`: without a join, for which the planner would go through the whole group."""
+    def update(self, table: str, rows: str, assignments: Mapping[str, str], on: str) -> str:
+        """See :meth:`Dialect.update`: for one row, and run for each. For a join the planner would go through the whole
+        group, and nothing has to travel here."""
         assigned = ", ".join(f"{column} = {value}" for column, value in assignments.items())
         return f"UPDATE {table} AS p SET {assigned} WHERE {on}".replace("v.", ":")
 
-    def write(
-        self, conn: Connection, statement: TextClause, common: Mapping[str, Any], rows: list[dict[str, Any]]
-    ) -> int:
-        """See :meth:`Dialect.write`."""
-        return _driver(conn).executemany(statement.text, [{**common, **row} for row in rows]).rowcount
-
-    def keys(self, columns: Mapping[str, str]) -> str:
-        """See :meth:`Dialect.keys`."""
-        picked = ", ".join(f"json_extract(value, '$.{column}') AS {column}" for column in columns)
-        return f"(SELECT {picked} FROM json_each(:rows)) AS v"
+    def write_each(self, conn: Connection, statement: TextClause, rows: list[dict[str, Any]]) -> int:
+        """See :meth:`Dialect.write_each`."""
+        return _driver(conn).executemany(statement.text, rows).rowcount
 
     def join(self, rows: str, table: str, on: str) -> str:
         """See :meth:`Dialect.join`: CROSS keeps the planner from going through the whole group for each of the rows."""

@@ -3,6 +3,8 @@ statement, and always the same one."""
 
 from __future__ import annotations
 
+import re
+
 from sqlalchemy import String, TextClause, bindparam, text
 
 from tidegate.ledger.sql.dialect import Dialect
@@ -38,16 +40,16 @@ class Statements:
         positions, journal, groups = quote(tables.positions), quote(tables.journal), quote(tables.groups)
         letters, schema = quote(tables.dead_letters), quote(tables.schema)
         now = dialect.now
-        keys = dialect.keys(_KEY)
-        locked = ", ".join(f"p.{column}" for column in [*_KEY, *_STATE])
-        row = f"{locked}, p.updated_at"
+        keys = dialect.rows(_KEY)
+        state = [f"p.{column}" for column in [*_KEY, *_STATE]]
+        row = ", ".join([*state, "p.updated_at"])
         entry = ", ".join(_ENTRY)
 
         self.version = _statement(f"SELECT max(version) FROM {schema}")
         self.set_version = _statement(f"INSERT INTO {schema} (version) VALUES (:version)")
 
         self.lock = _statement(
-            f"SELECT {locked} FROM {dialect.join(keys, positions, _SAME_KEY)} "
+            f"SELECT {dialect.packed(state)} FROM {dialect.join(keys, positions, _SAME_KEY)} "
             f"ORDER BY p.topic, p.partition_id{dialect.locking}"
         )
         self.lock_only = _statement(
@@ -79,7 +81,10 @@ class Statements:
         )
         self.update_positions = _statement(
             dialect.update(
-                positions, _KEY | _STATE, {column: f"v.{column}" for column in _STATE} | {"updated_at": now}, _SAME_KEY
+                positions,
+                dialect.rows(_KEY | _STATE),
+                {column: f"v.{column}" for column in _STATE} | {"updated_at": now},
+                _SAME_KEY,
             )
         )
         self.insert_journal = _statement(
@@ -87,9 +92,10 @@ class Statements:
             f"SELECT :group, v.topic, v.partition_id, {', '.join(f'v.{column}' for column in _ENTRY)}, {now} "
             f"FROM {dialect.rows(_KEY | _ENTRY)}"
         )
-        self.advance: list[TextClause] = [
-            _statement(statement) for statement in dialect.advance(positions, journal, _KEY | _STEP, _SAME_KEY)
-        ]
+        one, many = dialect.row(_KEY | _STEP), dialect.rows(_KEY | _STEP)
+        self.advance_one = [_statement(sql) for sql in dialect.advance(positions, journal, one, _SAME_KEY)]
+        self.advance_many = [_statement(sql) for sql in dialect.advance(positions, journal, many, _SAME_KEY)]
+        self.hand_over = [_statement(sql) for sql in dialect.hand_over(positions, journal, keys, _SAME_KEY)]
         self.take_back_sentinel = _statement(
             f"UPDATE {positions} SET sentinel = NULL WHERE consumer_group = :group AND topic = :first_topic "
             "AND partition_id = :first_partition AND sentinel = 1"
@@ -113,25 +119,29 @@ class Statements:
             f"SELECT :group, '', -1, g.seq, :kind, 0, 0, 0, 0, NULL, NULL, :note, {now} "
             f"FROM {groups} AS g WHERE g.consumer_group = :group"
         )
-        ordered = f"SELECT topic, partition_id, {entry}, at FROM {journal} WHERE consumer_group = :group"
-        self.journal = _statement(f"{ordered} ORDER BY topic, partition_id, seq")
-        self.journal_of = _statement(f"{ordered} AND topic = :topic AND partition_id = :partition_id ORDER BY seq")
-        oldest_kept = "coalesce(min(CASE WHEN at >= :cutoff THEN seq END), max(seq))"
-        self.prunable = _statement(
-            f"SELECT consumer_group, topic, partition_id, {oldest_kept} FROM {journal} "
-            "WHERE consumer_group = :group OR :every_group = 1 "
-            f"GROUP BY consumer_group, topic, partition_id HAVING min(seq) < {oldest_kept}"
+        columns = dialect.packed(["topic", "partition_id", *_ENTRY, "at"])
+        entries = f"SELECT {columns} FROM {journal} WHERE consumer_group = :group"
+        self.history = _statement(f"{entries} ORDER BY id")
+        self.journal = _statement(f"{entries} ORDER BY topic, partition_id, seq")
+        self.journal_of = _statement(f"{entries} AND topic = :topic AND partition_id = :partition_id ORDER BY id")
+        self.group_names = _statement(f"SELECT consumer_group FROM {groups}")
+        self.oldest_entries = _statement(
+            "SELECT max(id), min(CASE WHEN at >= :cutoff THEN id END) FROM ("
+            f"SELECT id, at FROM {journal} WHERE consumer_group = :group AND id > :after ORDER BY id LIMIT :limit) AS o"
         )
+        # The counters of the rows say which entries are the last ones: those stay.
         self.prune = _statement(
-            f"DELETE FROM {journal} WHERE consumer_group = :group AND topic = :topic AND partition_id = :partition_id "
-            "AND seq < :keep"
+            f"DELETE FROM {journal} WHERE consumer_group = :group AND id > :after AND id <= :last AND at < :cutoff "
+            f"AND seq < CASE WHEN topic = '' THEN (SELECT g.seq FROM {groups} AS g WHERE g.consumer_group = :group) "
+            f"ELSE (SELECT p.seq FROM {positions} AS p WHERE p.consumer_group = :group AND p.topic = {journal}.topic "
+            f"AND p.partition_id = {journal}.partition_id) END"
         )
         self.now = _statement(f"SELECT {now}")
-        holders = dialect.holders(positions, _KEY, _SAME_KEY)
+        holders = dialect.holders(positions, keys, _SAME_KEY)
         self.holders = None if holders is None else _statement(holders)
 
 
 def _statement(sql: str) -> TextClause:
     """A statement whose text parameters say that they are text: PostgreSQL cannot tell in a SELECT list."""
-    named = (name for name in ("group", "rows", "token", "move", "kind", "note", "first_topic") if f":{name}" in sql)
+    named = set(re.findall(r":(group|rows|token|move|kind|note|owner|by|topic|first_topic)\b", sql))
     return text(sql).bindparams(*(bindparam(name, type_=String) for name in named))

@@ -1,0 +1,29 @@
+"""Ordering: which records of a pool's listener wait for each other."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TypeAlias
+
+from tidegate.core.records import Record, TopicPartition
+
+__all__ = ["Lane", "Ordering", "lane"]
+
+Lane: TypeAlias = tuple[TopicPartition, bytes | int | None]
+"""Records of one lane are handled one after the other: those of a key, a record by its offset, or a partition's."""
+
+
+class Ordering(StrEnum):
+    """In order within a partition, or only among records of one key; those without a key then wait for nobody."""
+
+    PARTITION = "partition"
+    KEY = "key"
+
+
+def lane(ordering: Ordering, record: Record) -> Lane:
+    """The lane of a record."""
+    if ordering is Ordering.PARTITION:
+        return record.source, None
+    if record.key is None:
+        return record.source, record.offset
+    return record.source, record.key
