@@ -28,6 +28,8 @@ from tidegate.core.errors import (
 from tidegate.core.journal import Break, Entry, Kind, Verification
 from tidegate.core.lag import LagGuard
 from tidegate.core.letters import Letter, ParkedLetter
+from tidegate.core.ordering import Ordering
+from tidegate.core.partitioners import Partitioning, java_partition
 from tidegate.core.positions import GroupState, Identity, Position
 from tidegate.core.protocols import Protocol
 from tidegate.core.records import Record, TopicPartition
@@ -35,10 +37,35 @@ from tidegate.core.recovery import Backoff, DeadLetter, Fail, OutOfRange, Recrea
 from tidegate.core.spans import Claim, Move, Span
 from tidegate.core.start import Earliest, Latest, StartStrategy, Timestamp
 from tidegate.ledger import Ledger, Limits, Outcome, Reclaimed, Result, Transaction, open_ledger
+from tidegate.tables.table import Table
 
 if TYPE_CHECKING:
     from tidegate.app import App, ListenerSpec
-    from tidegate.kafka import OwnLoop
+    from tidegate.kafka import (
+        BufferFull,
+        CommitUnknown,
+        Delivered,
+        Handle,
+        Interceptor,
+        KafkaTransaction,
+        OnWeakTopic,
+        Outgoing,
+        OwnLoop,
+        Producer,
+        ProducerClosed,
+        ProducerError,
+        ProducerFailed,
+        ProducerFenced,
+        RecordRejected,
+        SendAgain,
+        SendListener,
+        SerializationError,
+        TopicProducer,
+        TransactionAborted,
+        Undelivered,
+        Weakness,
+        WeakTopic,
+    )
 
 __version__ = "0.1.0"
 
@@ -49,19 +76,25 @@ __all__ = [
     "BatchBounds",
     "Break",
     "BrokerUnavailable",
+    "BufferFull",
     "Claim",
     "CommitStrategy",
+    "CommitUnknown",
     "ConfigurationError",
     "DeadLetter",
+    "Delivered",
     "Delivery",
     "Earliest",
     "Entry",
     "Fail",
     "Fenced",
     "GroupState",
+    "Handle",
     "Identity",
     "IdentityChanged",
+    "Interceptor",
     "InvalidName",
+    "KafkaTransaction",
     "Kind",
     "LagGuard",
     "Latest",
@@ -76,33 +109,83 @@ __all__ = [
     "ListenerStopped",
     "Move",
     "NotCommitted",
+    "OnWeakTopic",
+    "Ordering",
     "OutOfRange",
     "Outcome",
+    "Outgoing",
     "OwnLoop",
     "ParkedLetter",
+    "Partitioning",
     "Position",
     "PositionMissing",
+    "Producer",
+    "ProducerClosed",
+    "ProducerError",
+    "ProducerFailed",
+    "ProducerFenced",
     "Protocol",
     "Reclaimed",
     "Record",
+    "RecordRejected",
     "Recreated",
     "Result",
     "Retry",
     "SchemaError",
+    "SendAgain",
+    "SendListener",
+    "SerializationError",
     "Skip",
     "Span",
     "StartStrategy",
+    "Table",
     "TidegateError",
     "Timestamp",
     "TopicPartition",
+    "TopicProducer",
     "Transaction",
+    "TransactionAborted",
     "TransactionBroken",
+    "Undelivered",
     "Verification",
+    "WeakTopic",
+    "Weakness",
+    "java_partition",
     "open_ledger",
 ]
 
 # These need the Kafka client, which a process that only uses a ledger does not have to load.
-_KAFKA = {"App": "app", "ListenerSpec": "app", "OwnLoop": "kafka"}
+_KAFKA = {
+    **dict.fromkeys(("App", "ListenerSpec"), "app"),
+    **dict.fromkeys(
+        (
+            "BufferFull",
+            "CommitUnknown",
+            "Delivered",
+            "Handle",
+            "Interceptor",
+            "KafkaTransaction",
+            "OnWeakTopic",
+            "Outgoing",
+            "OwnLoop",
+            "Producer",
+            "ProducerClosed",
+            "ProducerError",
+            "ProducerFailed",
+            "ProducerFenced",
+            "RecordRejected",
+            "SendAgain",
+            "SendListener",
+            "SerializationError",
+            "TopicProducer",
+            "TransactionAborted",
+            "Undelivered",
+            "WeakTopic",
+            "Weakness",
+        ),
+        "kafka",
+    ),
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -55,6 +55,7 @@ class MariaDB(Database):
     def _write_config(self) -> Path:
         settings: dict[str, Setting] = {
             "datadir": str(self._space.path / "data"),
+            "tmpdir": str(self._space.path / "data"),  # a starting server removes the temporary tables there
             "bind-address": self.host,
             "port": self.port,
             "socket": "mariadb.sock",  # within the data directory: an absolute path may exceed what a socket can have

@@ -1,0 +1,168 @@
+"""Checks of Arrow arrays against their columns: one pass over all values, a second look only where that finds one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, time
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.tables.column import Column
+from tidegate.tables.types import TypeName
+
+__all__ = ["has_byte", "problems_of"]
+
+
+def problems_of(array: Any, column: Column, *, required: bool) -> Mapping[int, str]:
+    """By its place, why a value would not fit its column. ``required``: nulls do not fit either."""
+    found: dict[int, str] = {}
+    if required and array.null_count:
+        found |= dict.fromkeys(_places(pc.is_null(array)), "missing or null, and the column needs a value")
+    for why, bad in _CHECKS.get(column.type.name, _nothing)(array, column):
+        found |= dict.fromkeys(bad, why)
+    return found
+
+
+def has_byte(array: Any, byte: bytes) -> bool:
+    """Whether the byte occurs in the texts of an array; a few bytes may also do so across two of them."""
+    return byte in _bytes_of(array)
+
+
+def _bytes_of(array: Any) -> bytes:
+    """The texts of an array, one behind the other."""
+    _, offsets, data = array.buffers()
+    if data is None or not len(array):
+        return b""
+    at = memoryview(offsets).cast("i")
+    return bytes(memoryview(data)[at[array.offset] : at[array.offset + len(array)]])
+
+
+_Problems = Iterable[tuple[str, Iterable[int]]]
+
+
+def _nothing(array: Any, column: Column) -> _Problems:
+    return ()
+
+
+def _integer(array: Any, column: Column) -> _Problems:
+    least, most = _bounds(array)
+    if least is not None and (least < column.low or most > column.high):
+        low, high = (pa.scalar(bound, array.type) for bound in (column.low, column.high))
+        outside = pc.or_(pc.less(array, low), pc.greater(array, high))
+        yield f"a number outside of {column.low} to {column.high}", _places(outside)
+
+
+def _double(array: Any, column: Column) -> _Problems:
+    if not column.takes_nan and pc.any(pc.is_nan(array)).as_py():
+        yield "NaN, which the column cannot hold", _places(pc.is_nan(array))
+    if not column.takes_infinity and pc.any(pc.is_inf(array)).as_py():
+        yield "an infinite number, which the column cannot hold", _places(pc.is_inf(array))
+    if column.largest is not None:
+        beyond = pc.and_(pc.greater(pc.abs(array), column.largest), pc.is_finite(array))
+        if pc.any(beyond).as_py():
+            yield "a number too large for the column", _places(beyond)
+
+
+def _decimal(array: Any, column: Column) -> _Problems:
+    if column.digits is not None:
+        texts = enumerate(array.cast(pa.string()).to_pylist())
+        bad = [place for place, text in texts if text is not None and _significant(text) > column.digits]
+        yield f"a decimal with more than {column.digits} digits, which the column cannot hold", bad
+
+
+def _significant(text: str) -> int:
+    digits = text.lower().partition("e")[0].replace(".", "").replace("-", "")
+    return len(digits.strip("0"))
+
+
+def _text(array: Any, column: Column) -> _Problems:
+    if not column.takes_nul and has_byte(array, b"\0"):
+        yield "text with the character NUL, which the column cannot hold", _places(pc.match_substring(array, "\0"))
+    sizes = pc.binary_length(array)
+    longest = pc.max(sizes).as_py() or 0
+    if column.size is not None and longest > column.size:
+        yield f"longer than {column.size} bytes", _places(pc.greater(sizes, column.size))
+    if column.length is not None and longest > column.length:
+        yield f"longer than {column.length} characters", _places(pc.greater(pc.utf8_length(array), column.length))
+    if column.encoding is not None:
+        bad = [place for place, text in _not_ascii(array) if not _encodable(text, column.encoding)]
+        yield f"text with a character that the column's character set ({column.encoding}) does not have", bad
+    if column.choices is not None:
+        outside = pc.invert(pc.is_in(array, pa.array(sorted(column.choices), array.type)))
+        yield "none of the values that the column can have", _places(pc.and_(outside, pc.is_valid(array)))
+
+
+def _json(array: Any, column: Column) -> _Problems:
+    if not column.takes_nul and has_byte(array, b"\\u0000"):
+        escaped = pc.match_substring_regex(array, _ESCAPED_NUL)
+        yield "JSON with the character NUL, which the column cannot hold", _places(escaped)
+    yield from _text(array, column)
+
+
+_ESCAPED_NUL = r"(^|[^\\])(\\\\)*\\u0000"
+
+
+def _bytes(array: Any, column: Column) -> _Problems:
+    if column.size is not None:
+        yield f"longer than {column.size} bytes", _places(pc.greater(pc.binary_length(array), column.size))
+
+
+def _date(array: Any, column: Column) -> _Problems:
+    yield from _between(array, column, column.first, column.last)
+
+
+def _timestamp(array: Any, column: Column) -> _Problems:
+    first, last = column.first, column.last
+    if not isinstance(first, datetime):
+        first = datetime.combine(first, time.min, UTC)
+    if not isinstance(last, datetime):
+        last = datetime.combine(last, time.max, UTC)
+    yield from _between(array, column, first, last)
+
+
+def _between(array: Any, column: Column, first: Any, last: Any) -> _Problems:
+    low, high = pa.scalar(first, array.type), pa.scalar(last, array.type)
+    outside = pc.or_(pc.less(array, low), pc.greater(array, high))
+    if pc.any(outside).as_py():
+        days = f"{column.first.isoformat()} to {column.last.isoformat()}"
+        yield f"a {column.type.name.value} outside of {days}", _places(outside)
+
+
+def _bounds(array: Any) -> tuple[Any, Any]:
+    both = pc.min_max(array).as_py()
+    return both["min"], both["max"]
+
+
+def _places(mask: Any) -> list[int]:
+    """Where a mask is true."""
+    found: list[int] = pc.indices_nonzero(mask).to_pylist()
+    return found
+
+
+def _not_ascii(array: Any) -> Iterable[tuple[int, str]]:
+    if not _bytes_of(array).isascii():
+        yield from ((place, text) for place, text in enumerate(array.to_pylist()) if text is not None)
+
+
+def _encodable(text: str, encoding: str) -> bool:
+    if encoding == "utf8mb3":
+        return all(character <= "\uffff" for character in text)
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+_CHECKS: dict[TypeName, Callable[[Any, Column], _Problems]] = {
+    TypeName.INTEGER: _integer,
+    TypeName.DOUBLE: _double,
+    TypeName.DECIMAL: _decimal,
+    TypeName.TEXT: _text,
+    TypeName.JSON: _json,
+    TypeName.BYTES: _bytes,
+    TypeName.DATE: _date,
+    TypeName.TIMESTAMP: _timestamp,
+}

@@ -1,0 +1,75 @@
+"""CSV: one line for each record."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+
+from tidegate.core.errors import ConfigurationError
+from tidegate.tables.feed import Feed
+from tidegate.tables.format import FieldReader, Fields, Wanted, Watch
+from tidegate.tables.misfit import Misfit
+from tidegate.tables.types import ColumnType, TypeName
+from tidegate.tables.values import array_of_texts
+
+__all__ = ["CsvFormat"]
+
+
+class CsvFormat:
+    """Each value is one line of CSV with these fields, in this order. An empty field is a null."""
+
+    def __init__(self, fields: Sequence[str], *, delimiter: str = ",") -> None:
+        if isinstance(fields, str) or not fields or len(set(fields)) < len(fields):
+            raise ConfigurationError("CSV needs fields=[…], the name of each field of a line, each once")
+        if len(delimiter) != 1 or delimiter in '"\r\n':
+            raise ConfigurationError("the delimiter of CSV is one character, and neither a quote nor an end of line")
+        self.fields = tuple(fields)
+        self.delimiter = delimiter
+
+    def reader(self, wanted: Sequence[Wanted], *, part: str = "value", watch: Watch | None = None) -> FieldReader:
+        """See :meth:`Format.reader`. There are no new fields: a line with more of them is a misfit."""
+        for column, path in wanted:
+            if len(path) != 1 or path[0] not in self.fields:
+                raise ConfigurationError(
+                    f"column {column.name!r} cannot come from '{'.'.join(('value', *path))}': the CSV's fields are "
+                    f"{', '.join(self.fields)}"
+                )
+        return _CsvFields(self, wanted)
+
+    def infer(self, feed: Feed, paths: Sequence[tuple[str, ...]] | None) -> dict[tuple[str, ...], ColumnType | None]:
+        """See :meth:`Format.infer`: CSV does not tell numbers from text, so all of it is text."""
+        return {path: ColumnType(TypeName.TEXT) for path in paths or [(name,) for name in self.fields]}
+
+
+class _CsvFields:
+    def __init__(self, form: CsvFormat, wanted: Sequence[Wanted]) -> None:
+        self._form = form
+        self._wanted = [(form.fields.index(path[0]), column) for column, path in wanted]
+
+    def read(self, feed: Feed) -> Fields:
+        blank = [""] * len(self._form.fields)
+        lines: list[list[str]] = []
+        misfits = []
+        for place, value in enumerate(feed.value):
+            line, why = (blank, None) if value is None else self._line(value)
+            lines.append(line or blank)
+            if why is not None:
+                misfits.append(Misfit(place, None, why))
+        converted = {
+            column.name: array_of_texts([line[at] or None for line in lines], column) for at, column in self._wanted
+        }
+        return Fields(converted, range(len(lines)), misfits)
+
+    def _line(self, value: bytes) -> tuple[list[str] | None, str | None]:
+        """Line by line: a quote that is never closed must not reach into the next record."""
+        try:
+            lines = list(csv.reader([str(value, "utf-8")], delimiter=self._form.delimiter, strict=True))
+        except UnicodeDecodeError:
+            return None, "CSV that is not UTF-8"
+        except csv.Error:
+            return None, "not one line of CSV"
+        if len(lines) != 1:
+            return None, "an empty value" if not lines else "not one line of CSV"
+        if len(lines[0]) != len(self._form.fields):
+            return None, f"a line with {len(lines[0])} fields instead of {len(self._form.fields)}"
+        return lines[0], None

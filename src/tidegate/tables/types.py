@@ -1,0 +1,98 @@
+"""Column types: the small closed set that fields are read as, whatever the database calls its own."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import TypeAlias
+
+from tidegate.core.errors import ConfigurationError
+
+__all__ = ["ColumnType", "Declared", "TypeName"]
+
+_DECLARED = re.compile(r"([a-z]+)(?:\(\s*(\d+)\s*,\s*(\d+)\s*\))?")
+
+
+class TypeName(Enum):
+    """What a column holds."""
+
+    BOOLEAN = "boolean"
+    INTEGER = "integer"
+    DOUBLE = "double"
+    DECIMAL = "decimal"
+    TEXT = "text"
+    BYTES = "bytes"
+    DATE = "date"
+    TIMESTAMP = "timestamp"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """The type of a column: ``integer`` has 64 bits, ``timestamp`` is a point in time, ``json`` anything nested.
+
+    A ``decimal`` without precision and scale holds any number of digits.
+    """
+
+    name: TypeName
+    precision: int | None = None
+    scale: int | None = None
+
+    @classmethod
+    def of(cls, declared: Declared) -> ColumnType:
+        """The type that a user declared: ``"decimal(12,2)"``, ``int``, a ``ColumnType``."""
+        if isinstance(declared, ColumnType):
+            return declared
+        if isinstance(declared, type):
+            if declared in _PYTHON:
+                return cls(_PYTHON[declared])
+            raise ConfigurationError(f"there is no column type for {declared.__name__}; {_KNOWN}")
+        match = _DECLARED.fullmatch(declared.strip().lower())
+        if match is None or match[1] not in _NAMES or (match[2] is not None and match[1] != "decimal"):
+            raise ConfigurationError(f"there is no column type {declared!r}; {_KNOWN}")
+        if match[2] is None:
+            return cls(TypeName(match[1]))
+        return cls.decimal(int(match[2]), int(match[3]))
+
+    @classmethod
+    def decimal(cls, precision: int, scale: int) -> ColumnType:
+        """A decimal with at most ``precision`` digits, ``scale`` of them after the point."""
+        if not (precision >= 1 and 0 <= scale <= precision):
+            raise ConfigurationError(
+                f"decimal({precision},{scale}) cannot be: it needs at least one digit in all, and at most that many "
+                "after the point"
+            )
+        return cls(TypeName.DECIMAL, precision, scale)
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether its values can be added."""
+        return self.name in (TypeName.INTEGER, TypeName.DOUBLE, TypeName.DECIMAL)
+
+    def __str__(self) -> str:
+        return self.name.value if self.precision is None else f"{self.name.value}({self.precision},{self.scale})"
+
+
+Declared: TypeAlias = str | type | ColumnType
+"""How a user may write a column's type."""
+
+_PYTHON: dict[type, TypeName] = {
+    bool: TypeName.BOOLEAN,
+    int: TypeName.INTEGER,
+    float: TypeName.DOUBLE,
+    Decimal: TypeName.DECIMAL,
+    str: TypeName.TEXT,
+    bytes: TypeName.BYTES,
+    date: TypeName.DATE,
+    datetime: TypeName.TIMESTAMP,
+    dict: TypeName.JSON,
+    list: TypeName.JSON,
+}
+_NAMES = {name.value for name in TypeName}
+_KNOWN = (
+    "known are boolean, integer, double, decimal, decimal(p,s), text, bytes, date, timestamp, json, and the Python "
+    "types bool, int, float, Decimal, str, bytes, date, datetime, dict, list"
+)
