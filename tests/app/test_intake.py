@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from random import Random
+from typing import Any
 
 import pytest
 
+from tidegate.app.computing import Computing
 from tidegate.app.intake import Intake
 from tidegate.app.outages import Outages
+from tidegate.app.pool import Pool
 from tidegate.app.spec import ListenerSpec, Topics
 from tidegate.core.assignment import Assignment
 from tidegate.core.batching import Batch, BatchBounds
 from tidegate.core.commands import Command, LedgerCommand, ResumePartitions
+from tidegate.core.ordering import Ordering
+from tidegate.core.positions import GroupState
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.spans import Claim, Span
+from tidegate.core.tries import Computed, Tried
 from tidegate.kafka.source import Fetched
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -46,19 +54,21 @@ class Script:
 class Scene:
     """An intake with two partitions, of which the first has three records, handed out as the first batch."""
 
-    def __init__(self, buffer_bytes: int = 1000) -> None:
+    def __init__(self, buffer_bytes: int = 1000, computing: Computing | None = None) -> None:
         self.source = Script()
         self.assignment = Assignment(45.0, Random(0))
         spec = ListenerSpec(
             topics=Topics(("orders",)), group="g", batch=BatchBounds(2, 1000, 0), buffer_bytes=buffer_bytes
         )
         outages = Outages("g", lambda _: None)
-        self.intake = Intake(spec, self.source, self.assignment, lambda _: None, outages)  # type: ignore[arg-type]
+        source: Any = self.source
+        self.intake = Intake(spec, source, self.assignment, lambda _: None, outages, computing=computing)
         self.assignment.assigned([A, B])
         self.obey(self.assignment.claimed({tp: Claim("g", tp, 0, 1, "me") for tp in (A, B)}))
         self.intake.settle()
-        self.read(*(record(A, offset) for offset in range(3)))
-        (self.batch,) = self.ready()
+        if computing is None:
+            self.read(*(record(A, offset) for offset in range(3)))
+            (self.batch,) = self.ready()
 
     def obey(self, commands: list[Command]) -> None:
         for command in commands:
@@ -153,3 +163,107 @@ def test_records_that_retention_took_meanwhile_are_looked_after_when_the_batch_h
     scene.ready(LATER)
     assert scene.intake.next_refused() == A
     assert scene.intake.next_refused() is None
+
+
+class Pooled(Scene):
+    """An intake with a pool whose handler takes its time with partition A, until it may go on."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.handled: list[Record] = []
+
+        def compute(record: Record, attempt: int) -> Tried:
+            self.handled.append(record)
+            if record.source == A:
+                assert self.go.wait(30)
+            return Tried(0, Computed(()))
+
+        pool = Pool(4, Ordering.PARTITION, compute, "test")
+        super().__init__(buffer_bytes=120, computing=Computing(pool, BatchBounds(2, 1000, 0), ahead=4))
+
+    def compute(self) -> None:
+        self.intake.compute(0)
+        self.intake.settle()
+
+    def committed(self, count: int) -> None:
+        """Compute and commit what comes of it, until so many records were."""
+        while count:
+            self.intake.compute(30)
+            batches = self.ready()
+            self.assignment.committed(batch.span for batch in batches)
+            count -= sum(batch.span.records for batch in batches)
+        assert count == 0
+
+
+@pytest.fixture
+def pooled() -> Iterator[Pooled]:
+    scene = Pooled()
+    yield scene
+    scene.go.set()
+    scene.intake.close()
+
+
+def test_a_slow_record_of_a_pool_takes_its_partitions_share_of_the_bytes_and_no_more(pooled: Pooled) -> None:
+    pooled.read(*(record(A, offset) for offset in range(4)))  # 40 bytes, of 120 / (2 * 2) that are its share
+    pooled.compute()
+    assert pooled.source.paused == {A}
+    for offset in range(20):
+        pooled.read(record(B, offset))
+        pooled.committed(1)
+    assert pooled.source.paused == {A}
+    pooled.go.set()
+    pooled.committed(4)
+    assert pooled.source.paused == set()
+
+
+def test_a_pool_is_given_no_more_of_a_partition_than_is_enough(pooled: Pooled) -> None:
+    pooled.read(*(record(A, offset) for offset in range(10)))
+    for _ in range(5):
+        pooled.compute()
+    assert pooled.intake.bytes == 100
+    assert pooled.intake._batching.bytes == 60
+    pooled.go.set()
+    pooled.committed(10)
+
+
+def test_an_intake_that_computes_is_not_settled(pooled: Pooled) -> None:
+    pooled.read(record(A, 0))
+    pooled.compute()
+    assert pooled.intake.is_computing
+    assert not pooled.intake.is_settled
+    pooled.go.set()
+    pooled.committed(1)
+    assert pooled.intake.is_settled
+
+
+def test_a_new_stretch_of_reading_forgets_what_is_computed_and_frees_its_share(pooled: Pooled) -> None:
+    pooled.read(*(record(A, offset) for offset in range(4)))
+    pooled.compute()
+    pooled.obey(pooled.assignment.discarded([A]))
+    pooled.intake.settle()
+    assert (pooled.intake.bytes, pooled.source.paused, pooled.source.sought[A]) == (0, set(), 0)
+    pooled.go.set()
+    pooled.read(record(A, 0))
+    pooled.committed(1)
+
+
+def test_no_handler_begins_while_the_group_is_paused(pooled: Pooled) -> None:
+    pooled.read(record(B, 0))
+    rows: Any = {tp: state.claim for tp, state in pooled.assignment.reading()}
+    pooled.obey(pooled.assignment.observed(GroupState("g", True, rows)))
+    pooled.compute()
+    assert pooled.intake._batching.bytes == 10
+    pooled.obey(pooled.assignment.observed(GroupState("g", False, rows)))
+    assert pooled.handled == []
+    pooled.committed(1)
+    assert [each.source for each in pooled.handled] == [B]
+
+
+def test_what_retention_took_is_looked_after_when_what_was_read_before_it_is_computed(pooled: Pooled) -> None:
+    pooled.read(record(A, 0))
+    pooled.compute()
+    pooled.refuse(A)
+    assert pooled.intake.next_refused() is None
+    pooled.go.set()
+    pooled.committed(1)
+    assert pooled.intake.next_refused() == A

@@ -74,9 +74,9 @@ def commands_in(source: Source) -> Iterator[str]:
 
 
 def settings_in(source: Source) -> Iterator[str]:
-    """The names of the settings: the public annotated fields of the classes in settings.py."""
+    """The names of the settings: the public annotated fields of the classes that are ``Masked``."""
     for node in ast.walk(source.tree):
-        if isinstance(node, ast.ClassDef):
+        if isinstance(node, ast.ClassDef) and "Masked" in {ast.unparse(base) for base in node.bases}:
             for statement in node.body:
                 match statement:
                     case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_"):
@@ -130,8 +130,8 @@ def test_every_command_is_documented() -> None:
 
 def test_every_setting_is_documented() -> None:
     code = documented()
-    files = [path for path in python_files("src/tidegate") if path.name == "settings.py"]
-    settings = {name for path in files for name in settings_in(read(path))}
+    settings = {name for path in python_files("src/tidegate/settings") for name in settings_in(read(path))}
+    assert settings
     assert not sorted(name for name in settings if not mentions(code, name))
 
 
@@ -179,7 +179,7 @@ def test_commands_are_read_from_their_decorators() -> None:
 
 
 def test_settings_are_the_public_fields() -> None:
-    text = "class Settings:\n    prefix: str = ''\n    _seen: int = 0\n    def load(self): ..."
+    text = "class Settings(Masked):\n    prefix: str = ''\n    _seen: int = 0\n    def load(self): ..."
     assert list(settings_in(Source("tidegate.settings", text))) == ["prefix"]
 
 

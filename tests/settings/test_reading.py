@@ -283,7 +283,7 @@ def test_an_unknown_key_names_the_nearest_known_one(load: Load, text: str, key: 
 
 
 def test_an_unknown_key_that_is_like_no_other_names_those_that_there_are(load: Load) -> None:
-    assert refusal(load, "zzz = 1").endswith("known are kafka, ledger, listener")
+    assert refusal(load, "zzz = 1").endswith("known are kafka, ledger, listener, sink")
 
 
 @pytest.mark.parametrize(

@@ -240,8 +240,8 @@ class Stage:
             del client["heartbeat.interval.ms"]  # the broker's to say
         config = consumer_config(client, spec.group, spec.protocol, spec.session_timeout)
 
-        def run(records: list[Record], tx: Any, _: Tries) -> Any:
-            return (handle or self.write)(records, tx)
+        def run(records: list[Record]) -> Callable[[Any, Tries], Any]:
+            return lambda tx, tries: (handle or self.write)(records, tx)
 
         def make(tell: Callable[[Event], None]) -> Member:
             return Member(

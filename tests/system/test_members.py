@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 from tests.system.stage import GROUP, Stage, numbered, wait_until
 
+from tidegate.core.batching import BatchBounds
 from tidegate.core.journal import Kind
 from tidegate.core.protocols import Protocol
 from tidegate.core.records import Record, TopicPartition
@@ -121,3 +123,29 @@ def test_a_handler_that_fails_stops_the_member_and_leaves_the_position_in_front(
     assert stage.rows() == []
     assert stage.position(TopicPartition(topic, 0)).next_offset == 0
     assert owners(stage) == {None}
+
+
+@pytest.mark.parametrize("busy", [(0, 1), (2, 3)])
+@pytest.mark.parametrize("protocol", [Protocol.COOPERATIVE, Protocol.CONSUMER])
+def test_members_that_are_to_catch_up_leave_nothing_unread_that_is_on_its_way_between_them(
+    stage: Stage, protocol: Protocol, busy: tuple[int, int]
+) -> None:
+    topic = stage.topic(4)
+    for partition in busy:  # whichever two of them move to the second member, one of the two has all of these
+        stage.send(topic, numbered(40), partition=partition)
+
+    def slowly(records: list[Record], tx: Any) -> None:
+        time.sleep(0.05)
+        stage.write(records, tx)
+
+    # A group of its own: the broker may forget one that has just changed from a classic protocol to the new one.
+    group = f"{GROUP}-{protocol}"
+    settings = {"group": group, "protocol": protocol, "handle": slowly, "batch": BatchBounds(count=2)}
+    members = [stage.start(topic, until_caught_up=True, **settings)]
+    wait_until(lambda: len(stage.rows()) >= 4)
+    members.append(stage.start(topic, until_caught_up=True, **settings))
+    for member in members:
+        member.ended()
+
+    assert len(stage.rows()) == 80
+    assert {row.owner for row in stage.ledger.read(group).positions.values()} == {None}

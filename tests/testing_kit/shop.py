@@ -41,7 +41,7 @@ class Shop:
     def __init__(
         self,
         url: str,
-        handler: Callable[..., None] = bill,
+        handler: Callable[..., object] = bill,
         *,
         orders: int = 0,
         batch: int | None = None,

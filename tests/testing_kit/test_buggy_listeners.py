@@ -11,7 +11,7 @@ from tests.testing_kit.shop import VISITS, Order, Shop
 
 from tidegate import Record, TransactionBroken
 from tidegate.ledger import SqlTransaction
-from tidegate.testing import CheckFailed, LostAnswer, Step, TestKit, crash_everywhere
+from tidegate.testing import CheckFailed, Fence, LostAnswer, Rebalance, Step, TestKit, crash_everywhere
 
 NewShop = Callable[..., Shop]
 
@@ -145,6 +145,37 @@ def test_the_right_listener_is_not_accused(new_shop: NewShop) -> None:
         return shops[-1].kit
 
     assert {fault.step for fault in crash_everywhere(make, lambda _: shops[-1].check(2))} == set(Step)
+
+
+def test_a_pool_that_returns_what_to_write_is_not_accused_and_one_with_an_effect_of_its_own_is(
+    new_shop: NewShop,
+) -> None:
+    shops: list[Shop] = []
+    mails: list[int] = []
+    write = insert(VISITS)
+
+    def compute(order: Order) -> object:
+        return write, {"order_id": order.id}
+
+    def compute_and_mail(order: Order) -> object:
+        mails.append(order.id)
+        return write, {"order_id": order.id}
+
+    def make(handler: Callable[..., object]) -> TestKit:
+        mails.clear()
+        shops.append(new_shop(handler=handler, orders=4, workers=2, ordering="key"))
+        return shops[-1].kit
+
+    def check_mails(kit: TestKit) -> None:
+        assert sorted(mails) == [0, 1, 2, 3]
+
+    tried = crash_everywhere(lambda: make(compute), lambda _: shops[-1].check(4))
+    assert {fault.step for fault in tried} == set(Step)
+    for fault in (Fence(Step.POLLED), LostAnswer(committed=False), Rebalance(Step.POLLED, to_another=True, lost=True)):
+        make(compute).run(fault)
+        shops[-1].check(4)
+    with pytest.raises(CheckFailed, match=r"Crash\(Step.WRITTEN\)"):
+        crash_everywhere(lambda: make(compute_and_mail), check_mails)
 
 
 def _assert_equal(found: object, wanted: object) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tidegate.app.app import App, Listener
+from tidegate.app.app import App
 from tidegate.app.decoding import DecodingError
 from tidegate.app.handling import HandlerFailed
+from tidegate.app.listener import Listener
 from tidegate.app.spec import ListenerSpec, Topics
 
 __all__ = ["App", "DecodingError", "HandlerFailed", "Listener", "ListenerSpec", "Topics"]

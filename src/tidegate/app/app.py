@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import re
 import signal
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sqlalchemy import URL, Engine
 
-from tidegate.app.binding import Binding, bind
-from tidegate.app.handling import Handling
+from tidegate.app.listener import Listener
 from tidegate.app.member import Member
+from tidegate.app.sink import Sink
 from tidegate.app.spec import ListenerSpec, Topics
 from tidegate.core.delivery import Delivery
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Record, TopicPartition
-from tidegate.core.recovery import DeadLetter, FailurePolicy, Retry
-from tidegate.kafka.admin import Admin
-from tidegate.kafka.config import admin_config, consumer_config
+from tidegate.core.recovery import DeadLetter
+from tidegate.kafka.broker import Broker, KafkaBroker, Membership
 from tidegate.kafka.positions import KafkaPositions
-from tidegate.kafka.source import Source
+from tidegate.kafka.producer import Producer
+from tidegate.kafka.topic_to_topic import TopicToTopic
 from tidegate.ledger import Ledger, Limits, open_ledger
-from tidegate.observe.observer import Observer, Observers
+from tidegate.observe.observer import Observer, Observers, Retried
 from tidegate.settings import Settings, refuse_unsafe
+from tidegate.tables.table import Table
 
 if TYPE_CHECKING:
     import redis
+
+    from tidegate.tables.sources import Mapped
+    from tidegate.tables.target import FormatChoice
 
 __all__ = ["App", "Listener"]
 
@@ -42,15 +46,6 @@ class Unset(Enum):
     """That something was not said, which is not the same as ``None``."""
 
     UNSET = "unset"
-
-
-class Listener:
-    """A function bound to topics, and how it is run."""
-
-    def __init__(self, function: Callable[..., Any], spec: ListenerSpec, handling: Handling) -> None:
-        self.function = function
-        self.spec = spec
-        self.handling = handling
 
 
 class App:
@@ -78,9 +73,13 @@ class App:
         if "bootstrap.servers" not in self.kafka:
             raise ConfigurationError("no broker is named; pass kafka='host:9092', or set it in tidegate.toml")
         self.ledger, self._owns_ledger = self._opened(ledger)
+        self.broker: Broker = KafkaBroker()
         self.observers = Observers(observers)
         self.listeners: list[Listener] = []
         self._members: list[Member] = []
+        self._in_kafka: list[KafkaPositions] = []
+        self._producer: Producer | None = None
+        self._making = threading.Lock()
         self._stopping = threading.Event()
 
     def _opened(self, ledger: Any) -> tuple[Ledger[Any] | None, bool]:
@@ -111,22 +110,40 @@ class App:
         subscription = _topics(topics, partitions)
 
         def register(function: F) -> F:
-            unknown = settings.keys() - ListenerSpec.__dataclass_fields__.keys()
-            if unknown:
-                known = ", ".join(sorted(ListenerSpec.__dataclass_fields__.keys() - {"topics", "group"}))
-                raise ConfigurationError(f"a listener has no setting {', '.join(sorted(unknown))}; it has {known}")
-            defaults = self.settings.listener.defaults()
-            spec = ListenerSpec(topics=subscription, group=group, **{**defaults, **settings})
-            bound = bind(function, decoder)
-            if self.ledger is None:
-                _refuse_without_ledger(spec, bound)
-            else:
-                _refuse_long_waits(spec.on_error, self.ledger.limits)
-            handling = Handling(bound, spec.on_error)
-            self.listeners.append(Listener(function, spec, handling))
+            spec = self._spec(subscription, group, settings)
+            self.listeners.append(Listener.of(function, decoder, spec, has_ledger=self.ledger is not None))
             return function
 
         return register
+
+    def sink(
+        self,
+        topics: str | Sequence[str] | re.Pattern[str] | None = None,
+        *,
+        into: Table,
+        group: str | None = None,
+        partitions: Iterable[TopicPartition] = (),
+        format: FormatChoice = "json",
+        columns: Mapped | None = None,
+        **settings: Any,
+    ) -> Listener:
+        """Write the records of topics into a table, without a function.
+
+        ``format`` reads values (``"json"``, a ``CsvFormat``, or a function that makes rows of a record); ``columns``
+        says where each column comes from (``{"id": "value.id", "at": "timestamp"}``), and without it columns are the
+        fields of their names. The group is ``sink-<table>`` unless another one is named. Records that do not fit are
+        dead letters unless ``on_error`` says otherwise. The other ``settings`` are a listener's.
+        """
+        spec = self._spec(_topics(topics, partitions), group or f"sink-{into}", {"on_error": DeadLetter(), **settings})
+        listener = Listener.into(Sink(into, format, columns), spec, ledger=self.ledger)
+        self.listeners.append(listener)
+        return listener
+
+    def _spec(self, topics: Topics, group: str, settings: Mapping[str, Any]) -> ListenerSpec:
+        if unknown := settings.keys() - ListenerSpec.__dataclass_fields__.keys():
+            known = ", ".join(sorted(ListenerSpec.__dataclass_fields__.keys() - {"topics", "group"}))
+            raise ConfigurationError(f"a listener has no setting {', '.join(sorted(unknown))}; it has {known}")
+        return ListenerSpec(topics=topics, group=group, **{**self.settings.listener.defaults(), **settings})
 
     def run(self, *, until_caught_up: bool = False) -> int:
         """Run every listener until SIGTERM or SIGINT, until all have caught up, or until one fails, which is raised.
@@ -134,10 +151,13 @@ class App:
         The first signal finishes the transactions under way, releases and leaves; a second one stops at once.
         """
         if not self.listeners:
-            raise ConfigurationError("the app has no listener; decorate a function with @app.listener(topics, group=…)")
+            raise ConfigurationError(
+                "the app has no listener; decorate a function with @app.listener(topics, group=…), or add an "
+                "app.sink(topics, into=Table(…))"
+            )
         if self.ledger is not None:
             self.ledger.create()
-        failures: list[Exception] = []
+        failures: list[BaseException] = []
         self._members = [
             self._member(listener, until_caught_up) for listener in self.listeners for _ in range(listener.spec.threads)
         ]
@@ -153,8 +173,7 @@ class App:
             for thread in threads:
                 while thread.is_alive():
                     thread.join(0.2)
-        if self._owns_ledger and self.ledger is not None:
-            self.ledger.close()
+        self._close()
         if failures:
             raise failures[0]
         return 0
@@ -165,34 +184,81 @@ class App:
         for member in self._members:
             member.stop()
 
-    def _run(self, member: Member, failures: list[Exception]) -> None:
+    @property
+    def producer(self) -> Producer:
+        """A producer for use inside of listeners, with the app's settings of librdkafka; it is made when it is first
+        asked for, and closed when the app has run. What is sent with it is no part of a listener's transaction.
+        """
+        with self._making:
+            if self._producer is None:
+                self._producer = Producer(self.kafka)
+            return self._producer
+
+    @producer.setter
+    def producer(self, producer: Producer) -> None:
+        """Use another one; the app closes it as well."""
+        self._producer = producer
+
+    def _close(self) -> None:
+        """Close what was opened for the run."""
+        for positions in self._in_kafka:
+            positions.close()
+        self._in_kafka.clear()
+        if self._producer is not None:
+            if undelivered := self._producer.close():
+                _log.error("%d records were not delivered: %s", len(undelivered), undelivered[0].error)
+            self._producer = None
+        if self._owns_ledger and self.ledger is not None:
+            self.ledger.close()
+
+    def elsewhere(
+        self, broker: Broker, ledger: Ledger[Any] | None, listeners: list[Listener], observer: Observer
+    ) -> Self:
+        """Listeners of this app on another broker and another ledger, as a process of its own would run them."""
+        other = copy.copy(self)
+        other.broker, other.listeners = broker, listeners
+        other.ledger, other._owns_ledger = ledger, False
+        other.observers = Observers([*self.observers, observer])
+        other._members, other._in_kafka, other._stopping = [], [], threading.Event()
+        return other
+
+    def _run(self, member: Member, failures: list[BaseException]) -> None:
         try:
             member.run()
-        except Exception as error:
+        except BaseException as error:  # a handler's sys.exit() included: whoever runs the app is to hear of it
             failures.append(error)
             self.stop()
 
     def _member(self, listener: Listener, until_caught_up: bool) -> Member:
         spec = listener.spec
         kafka = {**self.kafka, **spec.kafka}
-        config = consumer_config(kafka, spec.group, spec.protocol, spec.session_timeout)
 
-        def handle(records: list[Record], tx: Any) -> Any:
-            return listener.handling.run(records, tx)
+        def retried(record: Record, attempts: int, after: float, error: Exception) -> None:
+            self.observers(Retried(spec.group, record.source, record.offset, attempts, after, type(error).__name__))
 
-        ledger = KafkaPositions(spec.commit) if self.ledger is None else self.ledger
+        membership = Membership(spec.group, spec.protocol, spec.session_timeout)
+
+        ledger = self._positions(spec, kafka) if self.ledger is None else self.ledger
         member = Member(
             spec,
             ledger,
-            Admin(admin_config(kafka)),
-            partial(Source, config, incremental=spec.protocol.is_incremental),
-            handle=handle,
+            self.broker.cluster(kafka),
+            lambda member: self.broker.source(kafka, membership, member),
+            handle=listener.handle(self.ledger, retried),
+            computing=listener.computing(retried),
             tell=self.observers,
             until_caught_up=until_caught_up,
         )
         if isinstance(ledger, KafkaPositions):
             ledger.attach(member.source)
+            self._in_kafka.append(ledger)
         return member
+
+    @staticmethod
+    def _positions(spec: ListenerSpec, kafka: Mapping[str, Any]) -> KafkaPositions:
+        """Positions kept in Kafka: in its transactions, if it is to be exactly once."""
+        is_exact = spec.delivery is Delivery.EXACTLY_ONCE
+        return TopicToTopic(kafka, spec.group) if is_exact else KafkaPositions(spec.commit)
 
 
 class _Signals:
@@ -215,33 +281,6 @@ class _Signals:
     def __exit__(self, *_: object) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)
-
-
-def _refuse_without_ledger(spec: ListenerSpec, bound: Binding) -> None:
-    """Kafka's own offsets can hold positions, and nothing else."""
-    if spec.delivery is Delivery.EXACTLY_ONCE:
-        raise ConfigurationError(
-            "exactly-once needs a ledger: Kafka's own offsets and a database cannot commit together. Give the app a "
-            "ledger, or ask for delivery=Delivery.AT_LEAST_ONCE or AT_MOST_ONCE"
-        )
-    if bound.wants_transaction:
-        raise ConfigurationError(f"{bound.name} asks for a transaction, and without a ledger there is none")
-    policy = spec.on_error
-    while isinstance(policy, Retry):
-        policy = policy.then
-    if isinstance(policy, DeadLetter):
-        raise ConfigurationError(f"{bound.name}: dead letters are kept in the ledger, and the app has none")
-
-
-def _refuse_long_waits(policy: FailurePolicy, limits: Limits) -> None:
-    """Retries wait inside of the transaction, which the database ends when it has been idle for too long."""
-    while isinstance(policy, Retry):
-        if (longest := policy.backoff.after(policy.times)) >= limits.hold:
-            raise ConfigurationError(
-                f"Retry({policy.times}) waits up to {longest:g} s, but the ledger's transactions may be idle for "
-                f"{limits.hold:g} s only; wait for less, retry less often, or raise Limits.hold"
-            )
-        policy = policy.then
 
 
 def _topics(topics: str | Sequence[str] | re.Pattern[str] | None, partitions: Iterable[TopicPartition]) -> Topics:

@@ -70,7 +70,9 @@ class Binding:
 
     def call(self, records: Any, values: Any, tx: Transaction) -> None:
         """Call the function: with lists of records and values if it takes batches, or else with one of each."""
-        self.invoke((records, values, tx))
+        returned = self.invoke((records, values, tx))
+        if returned is not None:
+            tx.returned(returned)
 
 
 def bind(

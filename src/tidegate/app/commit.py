@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 from tidegate.app.delivering import deliver
 from tidegate.app.handling import Handled, Postponed
 from tidegate.app.spec import ListenerSpec
 from tidegate.core.batching import Batch
+from tidegate.core.errors import NotCommitted
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.spans import Claim, Span
 from tidegate.core.tries import Tries
 from tidegate.ledger import Outcome, Result
 from tidegate.observe.observer import Committed, DeadLettered, Event, Skipped
 
-__all__ = ["Commit", "Handle"]
+__all__ = ["Commit", "Handle", "Outdated", "Process"]
 
-Handle: TypeAlias = Callable[[list[Record], Any, Tries], Any]
+_MOST_OUTDATED = 5
+
+Process: TypeAlias = Callable[[Any, Tries], Any]
 """What a listener does with records in a transaction, given what is known of them: see :meth:`Handling.run`."""
+
+Handle: TypeAlias = Callable[[list[Record]], Process]
+"""What it does with them before, which needs no transaction."""
+
+
+class Outdated(Exception):
+    """What was done before the transaction holds no more: nothing is committed, and it is to be done again."""
 
 
 class Commit:
@@ -52,11 +63,17 @@ class Commit:
         if not self._records:
             result: Result = self._ledger.transact(self.claims, self.spans)
             return result
-        return deliver(self._ledger, self._spec.delivery, self.claims, self.spans, self._process, wait=self._wait)
+        for _ in range(_MOST_OUTDATED):
+            process = partial(self._process, self._handle(self._records))
+            try:
+                return deliver(self._ledger, self._spec.delivery, self.claims, self.spans, process, wait=self._wait)
+            except Outdated as outdated:
+                why = outdated
+        raise NotCommitted(f"group {self._spec.group!r}, {self.spans[0]}: {why}, time and again") from why
 
-    def _process(self, tx: Any) -> None:
+    def _process(self, process: Process, tx: Any) -> None:
         try:
-            self._handled = self._handle(self._records, tx, self._tries)
+            self._handled = process(tx, self._tries)
         except Postponed as postponed:
             self._tries = dict(postponed.tries)
             raise

@@ -16,10 +16,10 @@ from tidegate.core.errors import TidegateError
 from tidegate.core.letters import Letter
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.recovery import Again, Fail, FailurePolicy, Park, Retry, StepOver, decide
-from tidegate.core.tries import NO_TRIES, Done, Tried, Tries
+from tidegate.core.tries import NO_TRIES, Computed, Done, Tried, Tries
 from tidegate.ledger.transaction import Transaction
 
-__all__ = ["Handled", "HandlerFailed", "Handling", "OnRetry", "Postponed", "Skipped"]
+__all__ = ["Handled", "HandlerFailed", "Handling", "OnRetry", "Postponed", "Skipped", "described", "tell_nobody"]
 
 SHORT = 0.05
 """Seconds that one transaction may wait for other attempts, in all. Such a wait holds nobody up, and costs less than to
@@ -31,7 +31,8 @@ OnRetry: TypeAlias = Callable[[Record, int, float, Exception], object]
 _LONGEST_TEXT = 1000
 
 
-def _tell_nobody(*_: object) -> None: ...
+def tell_nobody(*_: object) -> None:
+    """An ``on_retry`` for those who do not want to know."""
 
 
 class HandlerFailed(TidegateError):
@@ -97,18 +98,61 @@ class Handling:
         binding: Binding,
         policy: FailurePolicy | None = None,
         *,
+        narrows: bool = False,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
+        """``narrows``: find the bad record of a batch even if the policy is to stop, so that the error can name it."""
         self.binding = binding
         self.policy = policy or Fail()
+        self.narrows = narrows
         self.sleep = sleep
         final = self.policy
         while isinstance(final, Retry):
             final = final.then
         self.final = final
 
+    def verdict(self, attempts: int, error: Exception) -> Again | StepOver | Park | None:
+        """What becomes of a record that failed; ``None`` stops the listener. No decoding gets better by another try."""
+        decision = decide(self.final if isinstance(error, DecodingError) else self.policy, attempts, error)
+        match decision:
+            case Again():
+                return decision
+            case StepOver():
+                return StepOver(f"skipped after {described(error)}")
+            case Park():
+                return Park(described(error), attempts)
+        return None
+
+    def failed(self, group: str, record: Record, attempts: int, error: Exception, among: int = 1) -> HandlerFailed:
+        """What to stop with; ``among`` so many records from this one on, if which of them it was is not known."""
+        where = f"{record.source} offset {record.offset}"
+        if among > 1:
+            where = f"one of {among} records from {where} on"
+        if isinstance(error, DecodingError):
+            what = f"the value cannot be decoded: {error}"
+        else:
+            what = f"the handler failed{f' {attempts} times' if attempts > 1 else ''} with {described(error)}"
+        name = self.binding.name
+        return HandlerFailed(
+            f"{name}, group {group!r}, {where}: {what}. The position stays in front of it; mend the handler, or let "
+            "on_error park or skip such records",
+            function=name,
+            group=group,
+            partition=record.source,
+            offset=record.offset,
+            attempts=attempts,
+        )
+
+    def prepare(self, records: Sequence[Record], *, on_retry: OnRetry) -> Callable[[Any, Tries], Handled]:
+        """:meth:`run` for these records."""
+
+        def process(tx: Any, tries: Tries) -> Handled:
+            return self.run(records, tx, tries, on_retry=on_retry)
+
+        return process
+
     def run(
-        self, records: Sequence[Record], tx: Transaction, tries: Tries = NO_TRIES, *, on_retry: OnRetry = _tell_nobody
+        self, records: Sequence[Record], tx: Transaction, tries: Tries = NO_TRIES, *, on_retry: OnRetry = tell_nobody
     ) -> Handled:
         """Handle the records; to be called by the handler of :meth:`Ledger.transact`, and as often as that is."""
         return _Run(self, records, tx, tries, on_retry).handled()
@@ -136,23 +180,25 @@ class _Run:
             self._know(tries)
 
     def _know(self, tries: Tries) -> None:
-        places: list[int] = []
+        places, values = list[int](), list[Any]()
         for place, record in enumerate(self._all):
             failed, settled = tries.get((record.source, record.offset), (0, None))
-            if failed:
+            if failed and not isinstance(settled, Computed):  # what was computed has not been written before
                 self._failures[place] = failed
-            if isinstance(settled, Done):
-                self._done.add(place)
-            elif settled is not None:
-                self._given_up[place] = settled
-            else:
-                places.append(place)
-        self._places = places
-        self._records = self._values = [self._all[place] for place in places]
+            match settled:
+                case Done():
+                    self._done.add(place)
+                case StepOver() | Park():
+                    self._given_up[place] = settled
+                case _:
+                    places.append(place)
+                    values.append(settled.writes if isinstance(settled, Computed) else record)
+        self._places, self._values = places, values
+        self._records = [self._all[place] for place in places]
 
     def handled(self) -> Handled:
         self._decode()
-        if isinstance(self._handling.policy, Fail):
+        if isinstance(self._handling.policy, Fail) and not self._handling.narrows:
             self._run_straight()
         elif self._binding.is_batch:
             self._narrow_down()
@@ -235,8 +281,10 @@ class _Run:
         records = self._records[start:end]
         try:
             with self._tx.savepoint():
-                if values is None:
-                    values = list(map(self._binding.decode, records))
+                if values is None and self._binding.decoding is not None:
+                    values = list(map(self._binding.decoding, records))
+                elif values is None:
+                    values = self._values[start:end]
                 if self._binding.is_batch:
                     self._binding.call(records, values, self._tx)
                 else:
@@ -275,17 +323,13 @@ class _Run:
 
     def _decide(self, place: int, attempts: int, error: Exception) -> Again | None:
         """Note what becomes of a record; or say when to try again, which no decoding gets better by."""
-        handling = self._handling
-        policy = handling.final if isinstance(error, DecodingError) else handling.policy
-        decision = decide(policy, attempts, error)
-        if isinstance(decision, Again):
-            return decision
-        if isinstance(decision, StepOver | Park):
-            said = described(error)
-            steps_over = isinstance(decision, StepOver)
-            self._given_up[place] = StepOver(f"skipped after {said}") if steps_over else Park(said, attempts)
-            return None
-        raise self._failed(self._all[place], attempts, error) from error
+        verdict = self._handling.verdict(attempts, error)
+        if isinstance(verdict, Again):
+            return verdict
+        if verdict is None:
+            raise self._failed(self._all[place], attempts, error) from error
+        self._given_up[place] = verdict
+        return None
 
     def _given_up_in_order(self) -> Handled:
         """Park at the end and in the order of the records, whether they failed in decoding or in the handler."""
@@ -306,23 +350,7 @@ class _Run:
             raise fault
 
     def _failed(self, record: Record, attempts: int, error: Exception, among: int = 1) -> HandlerFailed:
-        name, group = self._binding.name, self._tx.work.group
-        where = f"{record.source} offset {record.offset}"
-        if among > 1:
-            where = f"one of {among} records from {where} on"
-        if isinstance(error, DecodingError):
-            what = f"the value cannot be decoded: {error}"
-        else:
-            what = f"the handler failed{f' {attempts} times' if attempts > 1 else ''} with {described(error)}"
-        return HandlerFailed(
-            f"{name}, group {group!r}, {where}: {what}. The position stays in front of it; mend the handler, or let "
-            "on_error park or skip such records",
-            function=name,
-            group=group,
-            partition=record.source,
-            offset=record.offset,
-            attempts=attempts,
-        )
+        return self._handling.failed(self._tx.work.group, record, attempts, error, among)
 
 
 def described(error: BaseException) -> str:

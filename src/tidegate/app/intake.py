@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
+from tidegate.app.computing import Computing
 from tidegate.app.outages import Outages
 from tidegate.app.spec import ListenerSpec
 from tidegate.core.assignment import Assignment, Reading
@@ -30,28 +31,38 @@ class Intake:
         assignment: Assignment,
         tell: Callable[[Event], None],
         outages: Outages,
+        *,
+        computing: Computing | None = None,
     ) -> None:
+        """``computing``: where batches go before they are ready to be committed."""
         self._spec = spec
         self._source = source
         self._assignment = assignment
         self._tell = tell
         self._outages = outages
+        self._computing = computing
         self._batching = Batching(spec.batch)
         self._seeks: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._refused: set[TopicPartition] = set()
         self._to_pause: list[TopicPartition] = []
         self._throttled = False
+        self._full: set[TopicPartition] = set()  # of a pool: those that have their share of the bytes
 
     @property
     def bytes(self) -> int:
         """What was read and not handed out."""
-        return self._batching.bytes
+        return self._batching.bytes + (0 if self._computing is None else self._computing.bytes)
+
+    @property
+    def is_computing(self) -> bool:
+        """Whether batches are with the pool."""
+        return self._computing is not None and bool(self._computing.partitions)
 
     @property
     def is_settled(self) -> bool:
         """Whether every partition is read where it should be, and no batch is to be handed out again."""
-        return not (self._seeks or self._batching.has_taken_back)
+        return not (self._seeks or self._batching.has_taken_back or self.is_computing)
 
     def is_at_end(self, partition: TopicPartition, position: int) -> bool:
         """Whether a position is where the log ended when it was last looked at."""
@@ -62,7 +73,7 @@ class Intake:
     def fetch(self, timeout: float) -> list[Command]:
         """Take in what there is to read, and say what to do about records that cannot be used."""
         since = self._assignment.generation
-        fetched = self._source.fetch(_MOST, timeout, self._spec.buffer_bytes - self._batching.bytes)
+        fetched = self._source.fetch(_MOST, timeout, self._room)
         now = time.monotonic()
         wanted = [record for record in fetched.records if record.source not in self._seeks] if self._seeks else None
         received = self._assignment.received(fetched.records if wanted is None else wanted, since)
@@ -72,8 +83,8 @@ class Intake:
             self._tell(Polled(self._spec.group, len(received.records), size))
         self._take_ends(fetched, since, now)
         self._refused.update(tp for tp in fetched.out_of_range if tp not in self._seeks)
-        if fetched.troubles:
-            self._outages.begin("broker", fetched.troubles[0])
+        for trouble in fetched.troubles:
+            self._outages.begin(*trouble)
         if self._to_pause:
             self._source.pause(self._to_pause)
             self._to_pause = []
@@ -98,7 +109,10 @@ class Intake:
             if self._source.seek(tp, offset):
                 del self._seeks[tp]
                 self._resume([tp])
-        full = self._batching.bytes > self._spec.buffer_bytes // (2 if self._throttled else 1)
+        if self._computing is not None:
+            self._keep_to_shares(self._computing)
+            return
+        full = self.bytes > self._spec.buffer_bytes // (2 if self._throttled else 1)
         if full != self._throttled and not self._assignment.paused:
             self._throttled = full
             reading = [tp for tp, _ in self._assignment.reading()]
@@ -107,25 +121,68 @@ class Intake:
             else:
                 self._resume(reading)
 
+    @property
+    def _room(self) -> int:
+        """Bytes that one fetch may bring."""
+        return self._spec.buffer_bytes - self.bytes if self._computing is None else self._share
+
+    @property
+    def _share(self) -> int:
+        """Bytes of one partition after which nothing more of it is fetched; one fetch can bring as many again."""
+        return self._spec.buffer_bytes // (2 * max(1, len(self._assignment.partitions)))
+
+    def _keep_to_shares(self, computing: Computing) -> None:
+        """In a pool a slow record holds up its own partition, for as long as it likes; the others have room."""
+        if self._assignment.paused:
+            return
+        share = self._share
+        held = {tp: self._batching.bytes_of(tp) + computing.bytes_of(tp) for tp, _ in self._assignment.reading()}
+        full = {tp for tp, size in held.items() if size > (share // 2 if tp in self._full else share)}
+        before, self._full = self._full, full
+        self._source.pause(full - before)
+        self._resume(before - full)
+
     def _resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Fetch from these again, unless there is another reason not to."""
         if not (self._assignment.paused or self._throttled):
-            waiting = self._batching.waiting
-            self._source.resume([tp for tp in partitions if tp not in waiting])
+            not_yet = self._batching.waiting | self._full
+            self._source.resume([tp for tp in partitions if tp not in not_yet])
 
     # Batches
 
     def ready(self, now: float) -> list[Batch]:
         """The batches to be committed next; those that do not hold any more are dropped."""
+        batches = self._read(now) if self._computing is None else self._computing.ready()
+        return [batch for batch in batches if self._assignment.holds(batch)]
+
+    def compute(self, within: float) -> None:
+        """If there is a pool, let it work on what was read; wait for something to commit, for so long at most.
+
+        Raises what a handler failed with for good.
+        """
+        if self._computing is None:
+            return
+        paused = self._assignment.paused
+        self._computing.hold(paused)
+        if not paused:
+            self._computing.add(self._read(time.monotonic(), without=self._computing.full))
+        if self.is_computing:
+            self._computing.wait(0 if self._computing.has_ready and not paused else within)
+
+    def _read(self, now: float, without: Collection[TopicPartition] = ()) -> list[Batch]:
+        """What the buffers hand out."""
         waiting = self._batching.waiting
-        batches = self._batching.ready(now)
+        batches = self._batching.ready(now, without)
         if waiting:
             self._resume(waiting - self._batching.waiting)
-        return [batch for batch in batches if self._assignment.holds(batch)]
+        return batches
 
     def take_back(self, batch: Batch) -> None:
         """It was not committed, through no fault of its own."""
-        self._batching.take_back(batch)
+        if self._computing is None:
+            self._batching.take_back(batch)
+        elif self._assignment.holds(batch):
+            self._computing.take_back(batch)
 
     def postpone(self, batch: Batch, until: float) -> None:
         """It is to be tried again then, and its partition waits for it."""
@@ -143,6 +200,7 @@ class Intake:
                 self._seeks[partition] = offset
             case DropBuffers(partitions):
                 self._batching.drop(partitions)
+                self._stop_computing(partitions)
                 for tp in partitions:
                     self._seeks.pop(tp, None)
             case PausePartitions(partitions):
@@ -153,7 +211,18 @@ class Intake:
     def begin(self, at: SeekTo) -> None:
         """A stretch of reading begins, which needs no seek if its partition is just being assigned."""
         self._batching.start(*at)
+        self._stop_computing([at.partition])
         self._ends.pop(at.partition, None)
+
+    def _stop_computing(self, partitions: Collection[TopicPartition]) -> None:
+        if self._computing is not None:
+            self._computing.drop(partitions)
+            self._full.difference_update(partitions)
+
+    def close(self) -> None:
+        """Nothing more is to be read or computed."""
+        if self._computing is not None:
+            self._computing.close()
 
     def pause_when_assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """Fetch nothing from these, which are being assigned and cannot be paused yet."""
@@ -169,7 +238,8 @@ class Intake:
 
     def next_refused(self) -> TopicPartition | None:
         """A partition that the log refused. One whose batch waits is left for later: its position is still to move."""
-        for tp in self._refused - self._batching.waiting if self._refused else ():
+        computing = self._computing.partitions if self._refused and self._computing else set()
+        for tp in self._refused - self._batching.waiting - computing if self._refused else ():
             self._refused.discard(tp)
             return tp
         return None

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 __all__ = ["Jobs"]
 
 T = TypeVar("T")
+_LOOK = 0.005  # seconds
 
 
 class Jobs:
@@ -19,6 +20,8 @@ class Jobs:
 
     def __init__(self, name: str) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self.meanwhile: Callable[[], object] | None = None
+        """What is done while a job is waited for: it may need something that the waiting thread has."""
         self._job: tuple[Future[Any], Callable[[Any], None], Callable[[Exception], None]] | None = None
 
     @property
@@ -42,6 +45,8 @@ class Jobs:
         if self._job is None:
             return
         future, done, failed = self._job
+        while self.meanwhile is not None and wait([future], _LOOK).not_done:
+            self.meanwhile()
         error = future.exception()
         self._job = None
         if error is None:

@@ -12,7 +12,8 @@ from typing import Any
 
 from tidegate.app.claimer import Claimer
 from tidegate.app.commit import Commit, Handle
-from tidegate.app.handling import Postponed
+from tidegate.app.computing import Computing
+from tidegate.app.handling import HandlerFailed, Postponed
 from tidegate.app.intake import Intake
 from tidegate.app.jobs import Jobs
 from tidegate.app.lookout import Lookout, Seen
@@ -74,6 +75,7 @@ class Member:
         open_source: Callable[[Member], RecordSource],
         *,
         handle: Handle,
+        computing: Computing | None = None,
         tell: Callable[[Event], None],
         until_caught_up: bool = False,
     ) -> None:
@@ -88,14 +90,17 @@ class Member:
         self._todo: list[LedgerCommand] = []
         self._claimer = Claimer(spec, ledger, admin)
         self._outages = Outages(spec.group, tell)
-        self._lookout = Lookout(spec.group, ledger, admin)
+        self._lookout = Lookout(spec, ledger, admin)
         self._watch_at = self._guard_at = 0.0
         self._was_assigned = False
+        self._others_are_done = False
+        self._has_looked = True  # whether it is known if the group is paused: then no handler is to begin
         self._stopping = threading.Event()
         self._hurry = threading.Event()  # what waits inside of a job does not wait any longer
         self._error: Exception | None = None
         self._source = self.source = open_source(self)
-        self._intake = Intake(spec, self._source, self._assignment, tell, self._outages)
+        self._jobs.meanwhile = getattr(self._source, "serve", None)
+        self._intake = Intake(spec, self._source, self._assignment, tell, self._outages, computing=computing)
 
     # The loop
 
@@ -119,7 +124,8 @@ class Member:
         self._stopping.set()
 
     def _step(self) -> None:
-        self._obey(self._intake.fetch(0 if self._jobs.busy else 0.1))
+        self._obey(self._intake.fetch(0 if self._jobs.busy or self._intake.is_computing else 0.1))
+        self._compute()
         self._jobs.settle(within=0.01)
         if not self._jobs.busy:
             now = time.monotonic()
@@ -127,6 +133,14 @@ class Member:
                 self._obey(self._assignment.tick(now))
             self._next_job(now)
         self._intake.settle()
+
+    def _compute(self) -> None:
+        if not self._has_looked:
+            return
+        try:
+            self._intake.compute(0 if self._jobs.busy else 0.01)
+        except HandlerFailed as error:
+            self._error = error
 
     def _next_job(self, now: float) -> None:
         """The most pressing thing that the ledger can do for us."""
@@ -142,8 +156,8 @@ class Member:
 
     def _caught_up(self) -> bool:
         reading = dict(self._assignment.reading())
-        return (
-            self._was_assigned
+        return bool(
+            (reading or self._others_are_done)  # what nobody has may be on its way to us
             and len(reading) == len(self._assignment.partitions)
             and not (self._jobs.busy or self._todo)
             and self._intake.is_settled
@@ -151,6 +165,7 @@ class Member:
         )
 
     def _leave(self) -> None:
+        self._intake.close()
         self._finish_job()
         self._until_closed(self._source.close)  # which revokes, and so releases
         rest = self._assignment.revoked(self._assignment.partitions)  # of a listener without a group's assignment
@@ -272,12 +287,18 @@ class Member:
             )
         elif not self._guarded() and partitions:
             self._jobs.start(lambda: self._lookout.look(partitions), self._observed, self._not_now)
+        elif self._until_caught_up and self._was_assigned and not partitions:
+            self._jobs.start(self._lookout.is_done, self._others_done, self._not_now)
+
+    def _others_done(self, done: bool) -> None:
+        self._others_are_done = done
 
     def _observed(self, seen: Seen) -> None:
         if seen.recreated:  # the claim says what is wrong, or begins again, by policy
             self._obey(self._assignment.claim_anew(seen.recreated))
             return
         self._outages.end("ledger")
+        self._has_looked = True
         before = self._assignment.paused
         self._obey(self._assignment.observed(seen.group))
         if self._assignment.paused != before:
@@ -357,7 +378,7 @@ class Member:
         """See :class:`~tidegate.kafka.source.Rebalance`: claim, and read where the ledger says."""
         began = time.monotonic()
         self._finish_job()
-        self._was_assigned = True
+        self._was_assigned, self._others_are_done = True, False
         starts: dict[TopicPartition, int] = {}
         for command in self._assignment.assigned(partitions):
             assert isinstance(command, ClaimPartitions)  # noqa: S101 - nothing else is ever asked for here
@@ -372,7 +393,10 @@ class Member:
                     starts[each.partition] = each.offset
                 elif not isinstance(each, PausePartitions):  # they cannot be paused before they are assigned
                     self._obey([each])
+        if partitions:
+            self._outages.end("topic")
         self._watch_at = 0.0  # the group may be paused: that is seen before anything of these is committed
+        self._has_looked = False
         self._rebalanced("assigned", partitions, began)
         self._intake.pause_when_assigned(starts if self._assignment.paused else ())
         return starts

@@ -12,6 +12,7 @@ from tidegate.core.delivery import CommitStrategy, Delivery
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.lag import LagGuard
 from tidegate.core.names import check_group, check_topic
+from tidegate.core.ordering import Ordering
 from tidegate.core.protocols import Protocol
 from tidegate.core.records import TopicPartition
 from tidegate.core.recovery import Fail, FailurePolicy, OutOfRange, Recreated
@@ -38,6 +39,12 @@ class Topics:
                 re.compile(self.pattern)
             except re.error as error:
                 raise ConfigurationError(f"{self.pattern!r} is not a regular expression: {error}") from None
+
+    def covers(self, topic: str) -> bool:
+        """Whether a topic is among these."""
+        if self.pattern is not None:
+            return re.match(self.pattern, topic) is not None
+        return topic in self.names or any(tp.topic == topic for tp in self.partitions)
 
     @property
     def subscription(self) -> list[str]:
@@ -73,6 +80,8 @@ class ListenerSpec:
     lag_guard: LagGuard | None = None
     mirror: bool = False
     threads: int = 1
+    workers: int | None = None
+    ordering: Ordering = Ordering.PARTITION
     session_timeout: float = 45.0
     on_assigned: Callback | None = None
     on_revoked: Callback | None = None
@@ -83,5 +92,17 @@ class ListenerSpec:
         check_group(self.group)
         if self.threads < 1:
             raise ConfigurationError(f"a listener needs at least one thread, not {self.threads}")
+        if self.workers is not None and self.workers < 1:
+            raise ConfigurationError(f"a pool needs at least one worker, not {self.workers}")
+        object.__setattr__(self, "ordering", _ordering(self.ordering))
         if self.session_timeout <= 0:
             raise ConfigurationError(f"{self.session_timeout} s is no session timeout")
+
+
+def _ordering(said: str) -> Ordering:
+    try:
+        return Ordering(said)
+    except ValueError:
+        raise ConfigurationError(
+            f"there is no ordering {said!r}; use {' or '.join(map(repr, map(str, Ordering)))}"
+        ) from None

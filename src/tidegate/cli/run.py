@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from tidegate.app.configured import configured
 from tidegate.cli.codes import ExitCode
 from tidegate.cli.failures import reported
 from tidegate.cli.loading import load
@@ -18,7 +19,10 @@ from tidegate.settings import Settings
 
 __all__ = ["run"]
 
-_Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the app is, such as shop:app.")]
+_Target = Annotated[
+    str | None,
+    typer.Argument(metavar="[MODULE:APP]", help="Where the app is, such as shop:app; without it the settings' sinks."),
+]
 _WorkerCount = Annotated[int, typer.Option(min=1, help="How many processes share the work.")]
 _UntilCaughtUp = Annotated[bool, typer.Option("--until-caught-up", help="Stop at the end of the logs.")]
 _Config = Annotated[Path | None, typer.Option(help="The settings; otherwise tidegate.toml here, if there is one.")]
@@ -32,7 +36,7 @@ _IsWorker = Annotated[bool, typer.Option("--worker", hidden=True)]
 
 @app.command("run")
 def run(
-    target: _Target,
+    target: _Target = None,
     *,
     workers: _WorkerCount = 1,
     until_caught_up: _UntilCaughtUp = False,
@@ -42,7 +46,7 @@ def run(
     debug: _Debug = False,
     is_worker: _IsWorker = False,
 ) -> None:
-    """Run the listeners of an app until SIGTERM or SIGINT, or until all have caught up."""
+    """Run the listeners of an app, or the sinks of tidegate.toml, until SIGTERM or SIGINT, or until all caught up."""
     with reported(debug=debug):
         if config is not None:
             _use(config)
@@ -53,7 +57,7 @@ def run(
             raise typer.Exit(Workers(target, workers, options, metrics_port).run())
         if is_worker:
             stop_with_parent()
-        loaded = load(target)
+        loaded = configured(Settings.load()) if target is None else load(target)
         log_to_stderr(log_level)  # now, so that a program's own way of logging goes first
         watch(loaded, metrics=metrics_port is not None)
         if metrics_port is not None:

@@ -39,13 +39,13 @@ class Workers:
     the others are asked to stop, and its code is the code of all. A signal asks all to stop; a second one kills them.
     """
 
-    def __init__(self, target: str, count: int, options: Sequence[str], metrics_port: int | None = None) -> None:
+    def __init__(self, target: str | None, count: int, options: Sequence[str], metrics_port: int | None = None) -> None:
         if metrics_port is not None and metrics_port + count - 1 > 65535:
             raise ConfigurationError(
                 f"{count} workers need {count} ports for metrics, from {metrics_port} on, up to 65535"
             )
         self._commands = [
-            [sys.executable, "-P", "-m", "tidegate.cli", "run", target, "--worker", *options]
+            [sys.executable, "-P", "-m", "tidegate.cli", "run", *([] if target is None else [target]), "--worker", *options]
             + ([] if metrics_port is None else ["--metrics-port", str(metrics_port + number)])
             for number in range(count)
         ]

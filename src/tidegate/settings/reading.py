@@ -50,6 +50,8 @@ def _value(hint: Any, node: Tree | Leaf, key: Key, default: Any) -> Any:
         if is_dataclass(kind) or get_origin(kind) is Mapping:
             raise unexpected(dict, node.raw, where(key, node))
         return converted(kind, node.raw, where(key, node), from_text=node.file is None)
+    if (inner := _tables_in(kind)) is not None:
+        return {name: _value(inner, table, (*key, name), None) for name, table in node.items()}
     if get_origin(kind) is Mapping:
         return {
             name: passed_through(leaf.raw, where((*key, name), leaf))
@@ -69,6 +71,12 @@ def _kind(hint: Any) -> tuple[Any, bool]:
     return next(kind for kind in kinds if kind is not NoneType), True
 
 
+def _tables_in(kind: Any) -> Any:
+    """The dataclass that the tables of a mapping are read as, if they are."""
+    inner = get_args(kind)[1] if get_origin(kind) is Mapping else None
+    return inner if is_dataclass(inner) else None
+
+
 def _keys(model: Any, prefix: Key = ()) -> Iterator[Key]:
     """Every key of the model: tables, and what is in them."""
     hints = get_type_hints(model)
@@ -80,26 +88,41 @@ def _keys(model: Any, prefix: Key = ()) -> Iterator[Key]:
             yield from _keys(kind, key)
         elif get_origin(kind) is Mapping:
             yield (*key, "*")
+            if (inner := _tables_in(kind)) is not None:
+                yield from _keys(inner, (*key, "*"))
 
 
 def _unknown(tree: Tree, key: Key, known: list[Key], file: str) -> Iterator[tuple[Key, Leaf]]:
     """The values, wherever they are below ``tree``, that the model has no place for."""
     for name, node in tree.items():
         here = (*key, name)
-        if (*key, "*") in known:
+        place = _place(here, known)
+        if place[-1] == "*" and (isinstance(node, Leaf) or not _below(place, known)):
             continue
         if isinstance(node, Leaf):
-            if here not in known:
+            if place not in known:
                 yield here, node
-        elif not node and here not in known:
+        elif not node and place not in known:
             yield here, Leaf(node, file)  # only a file can have an empty table
-        elif here not in known or any(other[:-1] == here for other in known):  # otherwise it is no table: a wrong type
+        elif place not in known or _below(place, known):  # otherwise it is no table: a wrong type
             yield from _unknown(node, here, known, file)
+
+
+def _place(key: Key, known: list[Key]) -> Key:
+    """The key in the model that stands for ``key``: with ``*`` for a name that the user chose."""
+    place: Key = ()
+    for name in key:
+        place = (*place, "*" if (*place, "*") in known else name)
+    return place
+
+
+def _below(place: Key, known: list[Key]) -> list[Key]:
+    return [other for other in known if other[:-1] == place]
 
 
 def _advice(key: Key, leaf: Leaf, known: list[Key]) -> str:
     """The nearest known key, as it would be written in the same place."""
-    beside = {other[-1]: other for other in known if other[:-1] == key[:-1]}
+    beside = {other[-1]: (*key[:-1], other[-1]) for other in _below(_place(key[:-1], known), known)}
     if near := get_close_matches(key[-1], beside, 1):
         return f"did you mean {written(beside[near[0]], leaf.file)}?"
     anywhere = {"_".join(other[start:]): other for other in known for start in range(len(other))}

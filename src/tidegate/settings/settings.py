@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,19 @@ from tidegate.core.delivery import CommitStrategy, Delivery
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.lag import LagGuard
 from tidegate.core.protocols import Protocol
-from tidegate.core.recovery import Backoff, DeadLetter, Fail, FailurePolicy, OutOfRange, Recreated, Retry, Skip
+from tidegate.core.recovery import Backoff, OutOfRange, Recreated, Retry
 from tidegate.core.start import Earliest, Start, StartStrategy
 from tidegate.settings.masking import Masked
+from tidegate.settings.on_error import OnError
 from tidegate.settings.reading import read
 from tidegate.settings.refusals import refuse_unsafe
+from tidegate.settings.sinks import SinkSettings
 
 __all__ = [
     "KafkaSettings",
     "LedgerSettings",
     "LimitSettings",
     "ListenerSettings",
-    "OnError",
     "Settings",
 ]
 
@@ -43,25 +43,6 @@ def _not_empty(name: str, value: str | None) -> None:
 def _at_least(name: str, value: int, least: int) -> None:
     if value < least:
         raise ConfigurationError(f"{name!r} has to be at least {least}")
-
-
-class OnError(StrEnum):
-    """What becomes of a record whose handling failed for good."""
-
-    FAIL = "fail"
-    SKIP = "skip"
-    DEAD_LETTER = "dead-letter"
-
-    @property
-    def policy(self) -> FailurePolicy:
-        """The same as the core has it."""
-        match self:
-            case OnError.FAIL:
-                return Fail()
-            case OnError.SKIP:
-                return Skip()
-            case OnError.DEAD_LETTER:
-                return DeadLetter()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -165,6 +146,7 @@ class Settings(Masked):
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
     ledger: LedgerSettings = LedgerSettings()
     listener: ListenerSettings = ListenerSettings()
+    sink: Mapping[str, SinkSettings] = field(default_factory=dict)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None) -> Settings:

@@ -25,6 +25,7 @@ _EXPECTED: dict[Any, str] = {
     float: "a number",
     dict: "a table",
     Start: _START,
+    tuple[str, ...]: "a string, or an array of strings",
 }
 _FOUND: dict[type, str] = {
     str: "a string",
@@ -46,6 +47,8 @@ def converted(kind: Any, raw: object, place: str, *, from_text: bool) -> Any:
         return _choice(kind, raw, place)
     if kind == Start:
         value = _start(raw)
+    elif kind == tuple[str, ...]:
+        value = _strings(raw, from_text=from_text)
     elif kind is bool:
         value = _boolean(raw) if from_text else raw if isinstance(raw, bool) else None
     elif kind is str:
@@ -79,6 +82,13 @@ def _choice(kind: type[StrEnum], raw: object, place: str) -> StrEnum:
     near = get_close_matches(str(raw).lower(), choices, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ConfigurationError(f"{place}: expected one of {', '.join(map(repr, choices))}{hint}")
+
+
+def _strings(raw: object, *, from_text: bool) -> tuple[str, ...] | None:
+    """One string is a list of one; a variable of the environment has commas between them."""
+    if isinstance(raw, str):
+        return tuple(part.strip() for part in raw.split(",")) if from_text else (raw,)
+    return tuple(raw) if isinstance(raw, list) and all(isinstance(each, str) for each in raw) else None
 
 
 def _boolean(raw: object) -> bool | None:

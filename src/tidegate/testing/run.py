@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -130,7 +129,5 @@ class Running:
 def hurried(listener: Listener, batch: int | None) -> Listener:
     """The same listener, which does not wait for time to pass, with so many records in a transaction at most."""
     spec = listener.spec
-    changed = copy.copy(listener)
     bounds = replace(spec.batch, age=0.0, count=batch or spec.batch.count)
-    changed.spec = replace(spec, session_timeout=_STAND_DOWN, batch=bounds)
-    return changed
+    return replace(listener, spec=replace(spec, session_timeout=_STAND_DOWN, batch=bounds))

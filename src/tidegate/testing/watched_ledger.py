@@ -34,6 +34,7 @@ class WatchedLedger(Ledger[Any]):
         self._ledger = ledger
         self._process = process
         self._settle = settle
+        self.engine = getattr(ledger, "engine", None)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ledger, name)

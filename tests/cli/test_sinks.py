@@ -1,0 +1,62 @@
+"""`tidegate run` without a program: the sinks of tidegate.toml."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from uuid import uuid4
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tidegate.cli import ExitCode
+from tidegate.sandbox import Kafka
+
+from .conftest import Run
+
+
+def test_a_sink_in_the_settings_needs_no_program(run: Run, directory: Path, kafka: Kafka) -> None:
+    topic = f"orders-{uuid4().hex}"
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for number in range(100):
+        producer.produce(topic, f'{{"id": {number}, "total": 1.5}}')
+    producer.produce(topic, "no JSON")
+    assert producer.flush(30) == 0
+    (directory / "tidegate.toml").write_text(
+        f"""
+        kafka = "{kafka.bootstrap}"
+        ledger = "sqlite:///shop.db"
+
+        [sink.orders]
+        topics = "{topic}"
+
+        [sink.orders.into]
+        table = "orders"
+        key = ["id"]
+        mode = "upsert"
+        create = true
+        """
+    )
+    done = run("run", "--until-caught-up", "--workers", "2")
+    assert done.returncode == ExitCode.OK, done.stderr
+    with sqlite3.connect(directory / "shop.db") as database:
+        assert database.execute("SELECT count(*), min(id), max(id) FROM orders").fetchone() == (100, 0, 99)
+        assert database.execute("SELECT count(*) FROM tidegate_dead_letters").fetchone() == (1,)
+
+
+def test_without_an_app_and_without_a_sink_there_is_nothing_to_run(run: Run) -> None:
+    done = run("run")
+    assert done.returncode == ExitCode.CONFIGURATION
+    assert "nothing to run" in done.stderr
+
+
+def test_a_table_that_cannot_be_is_told_with_the_name_of_its_sink(run: Run, directory: Path) -> None:
+    (directory / "tidegate.toml").write_text(
+        'kafka = "localhost:1"\nledger = "sqlite:///shop.db"\n'
+        '[sink.orders]\ntopics = "orders"\n[sink.orders.into]\ntable = "orders"\nmode = "upsert"\n'
+    )
+    done = run("run")
+    assert done.returncode == ExitCode.CONFIGURATION
+    assert "sink.orders: table 'orders': mode 'upsert' needs key" in done.stderr

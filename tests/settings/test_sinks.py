@@ -1,0 +1,92 @@
+"""Sinks in the settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tidegate import ConfigurationError
+from tidegate.settings import IntoSettings, OnError, Settings, SinkFormat, SinkSettings, TableMode
+
+ORDERS = """
+[sink.orders]
+topics = ["orders", "returns"]
+group = "shop"
+columns = { id = "value.id", at = "timestamp" }
+on_error = "skip"
+
+[sink.orders.into]
+table = "orders"
+key = ["id"]
+mode = "upsert"
+create = true
+types = { id = "integer", at = "timestamp" }
+"""
+
+
+def load(path: Path, text: str, **environ: str) -> Settings:
+    file = path / "tidegate.toml"
+    file.write_text(text)
+    return Settings.load(file, environ)
+
+
+def test_a_sink_is_described_in_the_file(tmp_path: Path) -> None:
+    types = {"id": "integer", "at": "timestamp"}
+    into = IntoSettings("orders", key=("id",), mode=TableMode.UPSERT, create=True, types=types)
+    assert load(tmp_path, ORDERS).sink == {
+        "orders": SinkSettings(
+            ("orders", "returns"),
+            into,
+            group="shop",
+            columns={"id": "value.id", "at": "timestamp"},
+            on_error=OnError.SKIP,
+        )
+    }
+
+
+def test_one_string_is_a_list_of_one(tmp_path: Path) -> None:
+    text = "[sink.a]\ntopics = '^a'\nformat = 'csv'\nfields = ['x']\n[sink.a.into]\ntable = 'a'"
+    settings = load(tmp_path, text)
+    assert settings.sink["a"] == SinkSettings(("^a",), IntoSettings("a"), format=SinkFormat.CSV, fields=("x",))
+
+
+def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path, ORDERS, TIDEGATE_SINK__ORDERS__INTO__TABLE="other", TIDEGATE_SINK__ORDERS__TOPICS="one, two"
+    )
+    assert settings.sink["orders"].into.table == "other"
+    assert settings.sink["orders"].topics == ("one", "two")
+
+
+def test_nothing_of_a_sink_is_masked_and_a_sink_prints(tmp_path: Path) -> None:
+    settings = load(tmp_path, ORDERS)
+    assert settings.shown()["sink"]["orders"]["into"]["key"] == ("id",)
+    assert "upsert" in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[sink.a]\ntopic = 'a'", "sink.a.topic: there is no such setting; did you mean sink.a.topics?"),
+        ("[sink.a]\ntopics = 'a'\n[sink.a.into]\ntabel = 'a'", "did you mean sink.a.into.table?"),
+        ("[sink.a]\ntopics = 'a'", "sink.a: 'into' is missing"),
+        ("[sink.a]\ntopics = 'a'\n[sink.a.into]\nmode = 'append'", "sink.a.into: 'table' is missing"),
+        (
+            "[sink.a]\ntopics = 7\n[sink.a.into]\ntable = 'a'",
+            "sink.a.topics: expected a string, or an array of strings",
+        ),
+        ("[sink.a]\ntopics = [7]\n[sink.a.into]\ntable = 'a'", "sink.a.topics: expected a string, or an array of"),
+        ("[sink.a]\ntopics = []\n[sink.a.into]\ntable = 'a'", "'topics' is empty"),
+        ("[sink.a]\ntopics = ['^a', 'b']\n[sink.a.into]\ntable = 'a'", "either one pattern"),
+        ("[sink.a]\ntopics = 'a'\nformat = 'xml'\n[sink.a.into]\ntable = 'a'", "expected one of 'json', 'csv'"),
+        ("[sink.a]\ntopics = 'a'\nformat = 'csv'\n[sink.a.into]\ntable = 'a'", "'fields' names the fields"),
+        ("[sink.a]\ntopics = 'a'\ninto = 'a'", "sink.a.into: expected a table"),
+        ("sink = 'a'", "sink: expected a table"),
+    ],
+)
+def test_what_a_sink_cannot_be_is_refused_by_name(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load(tmp_path, text)
+    assert said in str(refused.value)
+    assert "tidegate.toml" in str(refused.value)
