@@ -6,10 +6,16 @@ import os
 import platform
 import sys
 
-from benchmarks import ledger, listeners
+from benchmarks import ledger, listeners, pools, producer
 from benchmarks.report import Report
 
-BENCHMARKS = {"ledger": ledger.run, "listeners": listeners.run}
+BENCHMARKS = {
+    "ledger": ledger.run,
+    "listeners": listeners.run,
+    "pools": pools.run,
+    "producer": producer.run,
+    "sinks": sinks.run,
+}
 
 
 def main(names: list[str]) -> int:

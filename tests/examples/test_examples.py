@@ -15,6 +15,7 @@ import redis
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from sqlalchemy import create_engine, text
+from tests.producing.topics import values
 
 from tidegate.sandbox import Kafka, MariaDB, Redis
 
@@ -28,6 +29,7 @@ def orders(kafka: Kafka) -> str:
     """A topic of orders, and one that only a pattern finds."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     topics = [NewTopic("orders", 2, 1), NewTopic("orders.eu", 1, 1), NewTopic("amounts", 2, 1)]
+    topics += [NewTopic("bills", 1, 1), NewTopic("new-orders", 1, 1)]
     for future in admin.create_topics(topics).values():
         future.result(30)
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
@@ -60,6 +62,7 @@ def run(example: str, kafka: str, ledger: str) -> None:
     [
         ("billing", "bills (id INTEGER, total INTEGER)", 200),
         ("batches", "reported (id INTEGER, total INTEGER)", 200),
+        ("pool", "quotes (id INTEGER, total INTEGER)", 200),
         ("pattern", "archive (topic TEXT, record_offset INTEGER, value BLOB)", 200),
     ],
 )
@@ -107,6 +110,28 @@ def test_the_counters_in_redis_count_every_record_once(orders: str, redis_server
     with redis.Redis.from_url(redis_server.url) as client:
         counted: Any = client.hgetall("{tidegate}:orders")
     assert sum(map(int, counted.values())) == len(AMOUNTS)
+
+
+def test_bills_are_made_from_topic_to_topic_once(orders: str) -> None:
+    run("topic_to_topic", orders, "none")
+    bills = [json.loads(value or b"") for value in values(orders, "bills")]
+    assert sorted(bill["order"] for bill in bills) == list(AMOUNTS)
+    assert all(bill["amount"] == bill["order"] for bill in bills)
+
+
+@pytest.mark.parametrize(
+    ("on_weak_topic", "said", "sent"), [("refuse", "can lose records", 0), ("warn", "97 98 99", 100)]
+)
+def test_orders_are_sent_if_their_topic_can_hold_them(orders: str, on_weak_topic: str, said: str, sent: int) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "producing.py")],
+        env={**os.environ, "KAFKA": orders, "WEAK": on_weak_topic},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, said in done.stdout) == (0, True), done.stderr
+    assert len(values(orders, "new-orders")) == sent
 
 
 def until(condition: Any, timeout: float = 60) -> None:

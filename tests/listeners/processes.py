@@ -12,7 +12,13 @@ from typing import Any
 
 _context: ForkServerContext = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
-    ["tests.listeners.child", "tests.listeners.poison", "tests.listeners.witness", "tests.chaos.consumer"]
+    [
+        "tests.listeners.child",
+        "tests.listeners.poison",
+        "tests.listeners.witness",
+        "tests.chaos.consumer",
+        "tests.sinks.child",
+    ]
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from tidegate.core.errors import BrokerUnavailable, ConfigurationError, LedgerUnavailable
+from tidegate.kafka.errors import SendAgain
 
 __all__ = ["ExitCode"]
 
@@ -36,7 +37,7 @@ class ExitCode(IntEnum):
         match error:
             case ConfigurationError():
                 return cls.CONFIGURATION
-            case LedgerUnavailable() | BrokerUnavailable():
+            case LedgerUnavailable() | BrokerUnavailable() | SendAgain():
                 return cls.UNREACHABLE
             case KeyboardInterrupt():
                 return cls.INTERRUPTED

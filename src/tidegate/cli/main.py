@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tidegate.cli import consume as _consume  # noqa: F401
+from tidegate.cli import produce as _produce  # noqa: F401
 from tidegate.cli import run as _run  # noqa: F401
 from tidegate.cli.root import app
 

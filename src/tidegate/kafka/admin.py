@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
@@ -54,6 +54,23 @@ class Admin:
             for tp in wanted
             if tp in earliest and tp in latest
         }
+
+    def group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The positions that a group keeps in Kafka, of those partitions that have one.
+
+        What an open transaction may still move is waited for: such a position is not known.
+        """
+        wanted = [KafkaPartition(tp.topic, tp.partition) for tp in partitions]
+        asked = ConsumerGroupTopicPartitions(group, wanted)
+        try:
+            futures = self._client.list_consumer_group_offsets([asked], require_stable=True, request_timeout=_SECONDS)
+            found = futures[group].result(_SECONDS).topic_partitions
+        except (KafkaException, TimeoutError) as error:
+            raise BrokerUnavailable(f"Kafka did not say where group {group!r} is: {_reason(error)}") from error
+        for tp in found:
+            if tp.error is not None:
+                raise BrokerUnavailable(f"Kafka did not say where group {group!r} is: {tp.error.str()}")
+        return {TopicPartition(tp.topic, tp.partition): tp.offset for tp in found if tp.offset >= 0}
 
     def answers(self, timeout: float = 0.5) -> bool:
         """Whether the cluster answers. A consumer is not asked: it would wait for its own callbacks."""

@@ -11,7 +11,9 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from tidegate.core.errors import BrokerUnavailable, ConfigurationError
 from tidegate.core.records import Record, TopicPartition
 from tidegate.kafka.log import ClientLog
+from tidegate.kafka.pending_commit import PendingCommit
 from tidegate.kafka.records import as_record
+from tidegate.kafka.turns import Turns
 
 __all__ = ["Fetched", "Rebalance", "Source"]
 
@@ -52,13 +54,26 @@ class Rebalance(Protocol):
         """Partitions belong to another member already."""
 
 
+class Trouble(NamedTuple):
+    """What is not there at present, ``broker`` or ``topic``, as the client puts it."""
+
+    what: str
+    reason: str
+
+    @classmethod
+    def of(cls, error: KafkaError) -> Trouble:
+        """What an error says."""
+        missing = error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+        return cls("topic" if missing else "broker", error.str())
+
+
 class Fetched(NamedTuple):
     """What one poll brought: records, the ends of logs that were reached, and positions that the log refused."""
 
     records: list[Record]
     ends: list[tuple[TopicPartition, int]]
     out_of_range: list[TopicPartition]
-    troubles: list[str]
+    troubles: list[Trouble]
 
 
 class Source:
@@ -68,11 +83,15 @@ class Source:
         self._troubles: list[KafkaError] = []
         self._users_error_cb: Callable[[KafkaError], object] = config.get("error_cb", lambda _: None)
         try:
-            self._consumer = Consumer({"logger": ClientLog(), **config, "error_cb": self._on_error})
+            self._consumer = Consumer(
+                {"logger": ClientLog(), **config, "error_cb": self._on_error, "on_commit": self._on_commit}
+            )
         except (KafkaException, ValueError, TypeError) as error:
             raise ConfigurationError(f"librdkafka refused the consumer's settings: {_reason(error)}") from None
         self._rebalance = rebalance
         self._incremental = incremental
+        self._turns = Turns()
+        self._pending: PendingCommit | None = None
         self.tells_generations = False
         self._generation: Any = None
         self._places: dict[TopicPartition, int | None] = {}  # where each is read; kept up under eager protocols only
@@ -94,6 +113,10 @@ class Source:
     def fetch(self, most: int, timeout: float, room: int | None = None) -> Fetched:
         """Wait for a record up to ``timeout`` seconds, and take what else is there: at most ``most``, and not many
         more than fit into ``room`` bytes."""
+        with self._turns.taken():
+            return self._fetch(most, timeout, room)
+
+    def _fetch(self, most: int, timeout: float, room: int | None) -> Fetched:
         fetched = Fetched([], [], [], [])
         first = self._consumer.poll(timeout)
         self._look_at_the_group()
@@ -148,11 +171,15 @@ class Source:
             return
 
     def commit(self, positions: Mapping[TopicPartition, int], *, asynchronous: bool = False) -> None:
-        """Keep positions in Kafka."""
+        """Keep positions in Kafka; asked from any thread."""
+        offsets = [_at(tp, offset) for tp, offset in positions.items()]
         try:
-            self._consumer.commit(
-                offsets=[_at(tp, offset) for tp, offset in positions.items()], asynchronous=asynchronous
-            )
+            if asynchronous or self._turns.is_mine:
+                self._turns.call(lambda: self._consumer.commit(offsets=offsets, asynchronous=asynchronous))
+            else:
+                pending = self._pending = PendingCommit(offsets)
+                self._turns.call(lambda: pending.send(self._consumer.commit))
+                pending.wait()
         except KafkaException as error:
             raise BrokerUnavailable(f"Kafka did not take the offsets: {_reason(error)}") from error
 
@@ -167,7 +194,8 @@ class Source:
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The positions that are kept in Kafka, of those partitions that have one."""
         try:
-            found = self._consumer.committed([KafkaPartition(*tp) for tp in partitions], timeout=_SECONDS)
+            wanted = [KafkaPartition(*tp) for tp in partitions]
+            found = self._turns.call(lambda: self._consumer.committed(wanted, timeout=_SECONDS))
         except KafkaException as error:
             raise BrokerUnavailable(f"Kafka did not say where the group is: {_reason(error)}") from error
         return {TopicPartition(tp.topic, tp.partition): tp.offset for tp in found if tp.offset >= 0}
@@ -183,12 +211,24 @@ class Source:
 
     def close(self) -> None:
         """Leave the group."""
-        self._consumer.close()
+        with self._turns.taken():
+            self._consumer.close()
+
+    def serve(self) -> None:
+        """Do what other threads ask of the consumer: for the polling thread, while it waits for one of them."""
+        self._turns.serve()
+        if self._pending is not None:
+            self._pending.make_now(self._consumer.commit)
 
     def _look_at_the_group(self) -> None:
         """Keep the generation for those who ask: the client lets no other thread in while one of them polls."""
         if self.tells_generations:
             self._generation = self._consumer.consumer_group_metadata()
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[KafkaPartition]) -> None:
+        """How a commit ended; it comes while polling."""
+        if self._pending is not None:
+            self._pending.answered(error, partitions)
 
     def _on_error(self, error: KafkaError) -> None:
         """What the client tells of no partition in particular; it comes while polling."""
@@ -201,7 +241,7 @@ class Source:
             if error.fatal():
                 raise BrokerUnavailable(f"the consumer cannot go on: {error.str()}")
             if error.code() not in _ONE_OF_MANY:
-                fetched.troubles.append(error.str())
+                fetched.troubles.append(Trouble.of(error))
 
     def _sort(self, message: Message, fetched: Fetched) -> None:
         error = message.error()
@@ -218,7 +258,7 @@ class Source:
         elif error.fatal() or not (code in _PASSING or error.retriable()):
             raise BrokerUnavailable(f"the consumer cannot go on: {error.str()}")
         else:
-            fetched.troubles.append(error.str())
+            fetched.troubles.append(Trouble.of(error))
 
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         added = [TopicPartition(tp.topic, tp.partition) for tp in partitions]

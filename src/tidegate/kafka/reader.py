@@ -1,0 +1,88 @@
+"""A reader: the records of a topic, without a group and without a trace."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from tidegate.core.errors import BrokerUnavailable, ConfigurationError
+from tidegate.core.protocols import Protocol
+from tidegate.core.records import Record, TopicPartition
+from tidegate.core.start import LogOffsets, Start, StartStrategy, Timestamp
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.config import admin_config, consumer_config
+from tidegate.kafka.errors import error_of
+from tidegate.kafka.log import ClientLog
+from tidegate.kafka.records import as_record
+
+__all__ = ["Place", "Reader"]
+
+_SESSION = 45.0  # seconds, of a group that nobody joins
+_AT_ONCE = 500
+
+Place: TypeAlias = Start | int
+"""Where to begin: a start, an offset, or, if it is negative, so many records before the end of each partition."""
+
+
+class Reader:
+    """Reads partitions of one topic; nothing is committed, and no group is joined."""
+
+    def __init__(self, kafka: Mapping[str, Any], topic: str, partitions: Collection[int] = ()) -> None:
+        self._topic = topic
+        self._admin = Admin(admin_config(kafka))
+        known = self._admin.partitions([topic])
+        if not known:
+            raise ConfigurationError(f"there is no topic {topic}; create it, or mind its name")
+        self._partitions = sorted(tp for tp in known if not partitions or tp.partition in partitions)
+        if missing := set(partitions) - {tp.partition for tp in known}:
+            raise ConfigurationError(f"{topic} has {len(known)} partitions, and not number {min(missing)}")
+        config = consumer_config(kafka, f"tidegate-reader-{secrets.token_hex(4)}", Protocol.RANGE, _SESSION)
+        self._consumer = Consumer({"logger": ClientLog(), **config})
+
+    def records(self, place: Place, *, follow: bool = False) -> Iterator[Record]:
+        """The records from ``place`` on: up to the end of every partition, or for ever."""
+        starts = self._starts(place)
+        self._consumer.assign([KafkaPartition(*tp, offset) for tp, offset in starts.items()])
+        left = set(starts)
+        while left or follow:
+            first = self._consumer.poll(0.2)
+            for message in [] if first is None else [first, *self._consumer.consume(_AT_ONCE, 0)]:
+                error = message.error()
+                if error is None:
+                    yield as_record(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    left.discard(TopicPartition(message.topic(), message.partition()))
+                elif not error.retriable():
+                    raise BrokerUnavailable(f"{self._topic} cannot be read: {error.str()}")
+
+    def close(self) -> None:
+        """Leave the cluster."""
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _starts(self, place: Place) -> dict[TopicPartition, int]:
+        at = place.at if isinstance(place, Timestamp) else None
+        try:
+            logs = self._admin.logs(self._partitions, at)
+        except KafkaException as exception:
+            raise BrokerUnavailable(f"{self._topic} cannot be read: {error_of(exception).str()}") from exception
+        if isinstance(place, int):
+            return {tp: _within(log, place) for tp, log in logs.items()}
+        return StartStrategy(place).offsets(self._partitions, logs)
+
+
+def _within(log: LogOffsets, offset: int) -> int:
+    wanted = log.latest + offset if offset < 0 else offset
+    return min(max(wanted, log.earliest), log.latest)

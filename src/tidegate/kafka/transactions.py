@@ -1,0 +1,140 @@
+"""Kafka's own transactions: records to several topics, and offsets, seen together or not at all."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Producer as Client
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from tidegate.core.records import TopicPartition
+from tidegate.kafka.errors import CommitUnknown, ProducerError, SendAgain, TransactionAborted, producer_error
+from tidegate.kafka.reports import Reports
+
+__all__ = ["KafkaTransaction", "Transactions"]
+
+_log = logging.getLogger("tidegate")
+_PAUSE = 0.1  # seconds before something is tried again that failed at once
+
+
+class KafkaTransaction:
+    """The open transaction of a producer: everything that the producer sends is part of it."""
+
+    def __init__(self, transactions: Transactions, timeout: float) -> None:
+        self._transactions = transactions
+        self._timeout = timeout
+
+    def send_offsets(self, positions: Mapping[TopicPartition, int], consumer: Consumer | Any) -> None:
+        """Commit the positions of a consumer's group with the transaction: the **next** offset of each partition.
+
+        ``consumer`` is the client that has read the records, or its ``consumer_group_metadata()`` from when it read
+        them. If it has lost its partitions since, the transaction cannot be committed: :class:`TransactionAborted`.
+        """
+        metadata = consumer.consumer_group_metadata() if isinstance(consumer, Consumer) else consumer
+        self._transactions.send_offsets(positions, metadata, self._timeout)
+
+
+class Transactions:
+    """The transactions of one producer, one after the other."""
+
+    def __init__(self, client: Client, reports: Reports) -> None:
+        self._client = client
+        self._reports = reports
+        self._turn = threading.Lock()
+        self._thread: int | None = None
+        self._is_ready = False
+        self._is_unknown = False
+        self._is_open = False
+
+    @contextmanager
+    def block(self, timeout: float) -> Iterator[KafkaTransaction]:
+        """See :meth:`Producer.transaction`."""
+        if self._thread == threading.get_ident():
+            raise ProducerError("a transaction of this producer is open on this thread already; they do not nest")
+        with self._turn:
+            self._thread = threading.get_ident()
+            try:
+                self._begin(timeout)
+                try:
+                    yield KafkaTransaction(self, timeout)
+                except BaseException:
+                    self._abort_quietly(timeout)
+                    raise
+                self._commit(timeout)
+            finally:
+                self._thread = None
+
+    def send_offsets(self, positions: Mapping[TopicPartition, int], metadata: Any, timeout: float) -> None:
+        """See :meth:`KafkaTransaction.send_offsets`."""
+        offsets = [KafkaPartition(tp.topic, tp.partition, offset) for tp, offset in positions.items()]
+        if offsets:
+            self._retried(
+                "the offsets were not taken",
+                lambda left: self._client.send_offsets_to_transaction(offsets, metadata, left),
+                timeout,
+            )
+
+    def abandon(self, timeout: float) -> None:
+        """Abort what is open, if something is."""
+        if self._is_open:
+            self._abort_quietly(timeout)
+
+    def _begin(self, timeout: float) -> None:
+        if not self._is_ready:
+            self._retried("transactions cannot be begun", self._client.init_transactions, timeout)
+            self._is_ready = True
+        if self._is_unknown:  # the client goes on with a commit that was not answered
+            self._retried("the transaction before this one is not ended", self._client.commit_transaction, timeout)
+            self._is_unknown = False
+        self._retried("a transaction cannot be begun", lambda _: self._client.begin_transaction(), timeout)
+        self._is_open = True
+
+    def _commit(self, timeout: float) -> None:
+        self._reports.flush(timeout)
+        try:
+            self._retried("the transaction was not committed", self._client.commit_transaction, timeout)
+        except TransactionAborted:
+            self._abort_quietly(timeout)
+            raise
+        except SendAgain as error:
+            self._is_unknown = True
+            raise CommitUnknown(
+                f"{error}. Whether it was committed is not known; the next transaction of the producer finds out first",
+                error.code,
+            ) from error
+        finally:
+            self._is_open = False
+
+    def _abort_quietly(self, timeout: float) -> None:
+        """Abort; if that fails, the broker does it when the time of the transaction is over."""
+        self._is_open = False
+        try:
+            self._retried("the transaction was not aborted", self._client.abort_transaction, timeout)
+        except ProducerError as error:
+            _log.warning("%s", error)
+
+    def _retried(self, what: str, call: Callable[[float], object], timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        while True:
+            began = time.monotonic()
+            try:
+                call(max(0.1, deadline - began))
+                return
+            except KafkaException as exception:
+                error: KafkaError = exception.args[0]
+            self._reports.note(error)
+            if error.txn_requires_abort():
+                raise TransactionAborted(
+                    f"the transaction was aborted: {error.str()} ({error.name()}); nothing of it is to be seen, and "
+                    "the whole of it can be done again",
+                    error.name(),
+                )
+            if not error.retriable() or time.monotonic() >= deadline:
+                raise producer_error(what, error)
+            time.sleep(max(0.0, _PAUSE - (time.monotonic() - began)))
