@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 
-from benchmarks import ledger, listeners, pools, producer
+from benchmarks import ledger, listeners, pools, producer, sinks
 from benchmarks.report import Report
 
 BENCHMARKS = {

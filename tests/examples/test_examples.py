@@ -82,6 +82,19 @@ def test_an_example_on_sqlite_writes_every_record_once(
     engine.dispose()
 
 
+def test_a_sink_creates_its_table_and_writes_every_order_once(orders: str, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    run("sink", orders, url)
+    engine = create_engine(url)
+    with engine.connect() as conn:
+        found = conn.execute(
+            text("SELECT count(*), sum(total), count(DISTINCT customer), min(placed) FROM orders")
+        ).one()
+    engine.dispose()
+    assert tuple(found[:3]) == (len(AMOUNTS), sum(AMOUNTS), 7)
+    assert found[3] > "2020"
+
+
 def test_named_partitions_are_read_without_a_group(orders: str, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'shop.db'}"
     engine = create_engine(url)

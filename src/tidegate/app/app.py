@@ -52,8 +52,8 @@ class App:
     """Listeners that share a Kafka cluster and a ledger.
 
     ``kafka`` is the address of a broker, or any settings of librdkafka; ``ledger`` a URL, a SQLAlchemy engine, a Redis
-    client, a ledger that is open already, or ``None``: then positions are kept in Kafka, and exactly-once is not to be
-    had.
+    client, a ledger that is open already, or ``None``: then positions are kept in Kafka, and exactly-once is to be had
+    from topic to topic only.
     """
 
     def __init__(

@@ -18,10 +18,10 @@ class Jobs:
     So polling goes on while a handler runs, for as long as it likes, and everything that decides stays on one thread.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, meanwhile: Callable[[], object]) -> None:
+        """``meanwhile`` is done while a job is waited for: it may need something that the waiting thread has."""
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self.meanwhile: Callable[[], object] | None = None
-        """What is done while a job is waited for: it may need something that the waiting thread has."""
+        self._meanwhile = meanwhile
         self._job: tuple[Future[Any], Callable[[Any], None], Callable[[Exception], None]] | None = None
 
     @property
@@ -45,8 +45,8 @@ class Jobs:
         if self._job is None:
             return
         future, done, failed = self._job
-        while self.meanwhile is not None and wait([future], _LOOK).not_done:
-            self.meanwhile()
+        while wait([future], _LOOK).not_done:
+            self._meanwhile()
         error = future.exception()
         self._job = None
         if error is None:

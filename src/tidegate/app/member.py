@@ -86,7 +86,6 @@ class Member:
         self._tell = tell
         self._until_caught_up = until_caught_up
         self._assignment = Assignment(spec.session_timeout, random.Random())  # noqa: S311 - jitter
-        self._jobs = Jobs(f"tidegate-{spec.group}")
         self._todo: list[LedgerCommand] = []
         self._claimer = Claimer(spec, ledger, admin)
         self._outages = Outages(spec.group, tell)
@@ -99,7 +98,7 @@ class Member:
         self._hurry = threading.Event()  # what waits inside of a job does not wait any longer
         self._error: Exception | None = None
         self._source = self.source = open_source(self)
-        self._jobs.meanwhile = getattr(self._source, "serve", None)
+        self._jobs = Jobs(f"tidegate-{spec.group}", meanwhile=self._source.serve)
         self._intake = Intake(spec, self._source, self._assignment, tell, self._outages, computing=computing)
 
     # The loop

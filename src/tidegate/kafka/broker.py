@@ -57,6 +57,9 @@ class RecordSource(Protocol):
     def end(self, partition: TopicPartition) -> int | None:
         """Where the log of a partition ends, as far as is known."""
 
+    def serve(self) -> None:
+        """Do what other threads ask for, while the polling one waits for one of them."""
+
     def close(self) -> None:
         """Leave the group."""
 

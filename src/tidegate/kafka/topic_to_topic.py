@@ -88,8 +88,10 @@ class TopicToTopic(KafkaPositions):
             # Of its own for each consumer: two with the same id would fence each other off for ever.
             "transactional.id": f"{prefix}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
         }
+        # By then the broker has aborted it: to wait any longer for a broker that was away is of no use.
+        self._timeout = int(self._settings["transaction.timeout.ms"]) / 1000
         self._group = group
-        self._admin = Admin(admin_config(kafka))  # the consumer lets no other thread in while one of them polls
+        self._kafka = dict(kafka)
         self._producer: Producer | None = None
         self._claims = count(1)
         self._held: dict[TopicPartition, int] = {}
@@ -131,7 +133,7 @@ class TopicToTopic(KafkaPositions):
         producer = self._open()
         handles: list[Handle] = []
         try:
-            with producer.transaction() as transaction:
+            with producer.transaction(self._timeout) as transaction:
                 handles += [_sent(producer, record) for record in returned.records]
                 transaction.send_offsets(ends, metadata)
         except TransactionAborted as error:
@@ -176,14 +178,17 @@ class TopicToTopic(KafkaPositions):
         return metadata
 
     def _committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return self._admin.group_offsets(self._group, partitions)
+        """Asked of a new client: the consumer lets no other thread in while one of them polls, and a client that has
+        once lost its connection may not find the coordinator of a group again.
+        """
+        return Admin(admin_config(self._kafka)).group_offsets(self._group, partitions)
 
     def _open(self) -> Producer:
         """The producer, once whatever its predecessor of the same id left open is settled."""
         if self._producer is None:
             producer = Producer(self._settings)
             try:
-                with producer.transaction(_SECONDS):
+                with producer.transaction(max(_SECONDS, self._timeout)):
                     pass
             except (TransactionAborted, CommitUnknown, ProducerFenced, SendAgain) as error:
                 producer.close(0)

@@ -6,6 +6,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,6 +22,7 @@ from tidegate.kafka.reports import Reports
 __all__ = ["KafkaTransaction", "Transactions"]
 
 _log = logging.getLogger("tidegate")
+_GRACE = 1.0  # seconds that the client may take to notice that its time is over
 _PAUSE = 0.1  # seconds before something is tried again that failed at once
 
 
@@ -76,7 +79,9 @@ class Transactions:
         if offsets:
             self._retried(
                 "the offsets were not taken",
-                lambda left: self._client.send_offsets_to_transaction(offsets, metadata, left),
+                lambda left: _bounded(
+                    lambda: self._client.send_offsets_to_transaction(offsets, metadata, left), left + _GRACE
+                ),
                 timeout,
             )
 
@@ -138,3 +143,24 @@ class Transactions:
             if not error.retriable() or time.monotonic() >= deadline:
                 raise producer_error(what, error)
             time.sleep(max(0.0, _PAUSE - (time.monotonic() - began)))
+
+
+def _bounded(call: Callable[[], object], seconds: float) -> None:
+    """Make a call that may never return: after a connection was lost, librdkafka forgets the time-out of this one."""
+    done: Future[object] = Future()
+
+    def make() -> None:
+        try:
+            done.set_result(call())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=make, name="tidegate-send-offsets", daemon=True).start()
+    try:
+        done.result(seconds)
+    except FutureTimeout:
+        raise SendAgain(
+            f"the offsets were not taken within {seconds:g} s, and the client says no more; do it again with another "
+            "producer of the same 'transactional.id', which settles what this one has left",
+            "_TIMED_OUT",
+        ) from None

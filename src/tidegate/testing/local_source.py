@@ -87,6 +87,9 @@ class LocalSource:
         """See :meth:`RecordSource.end`."""
         return self._topics.end(partition)
 
+    def serve(self) -> None:
+        """See :meth:`RecordSource.serve`: there is nothing that only the polling thread could do."""
+
     def close(self) -> None:
         """See :meth:`RecordSource.close`."""
         if self.subscription and self._places:

@@ -142,7 +142,7 @@ class _RenamedSource:
     def __init__(self, source: RecordSource, names: Renaming) -> None:
         self._source = source
         self._names = names
-        self.close = source.close
+        self.close, self.serve = source.close, source.serve
 
     def subscribe(self, topics: list[str]) -> None:
         self._source.subscribe([self._names.subscription(topic) for topic in topics])

@@ -114,6 +114,9 @@ class _WatchedSource:
         self._process.live()
         return self._source.committed(partitions)
 
+    def serve(self) -> None:
+        self._source.serve()
+
     def close(self) -> None:
         if not self._closed:
             self._closed = True
