@@ -47,7 +47,7 @@ class Watch:
 
 @contextmanager
 def watched(pids: list[int]):
-    """Hold on to processes, so that their end can be awaited; one that has ended since it was listed needs no waiting."""
+    """Hold on to processes, so that their end can be awaited; one that has ended since it was listed is not."""
     with ExitStack() as stack:
         handles = {}
         for pid in pids:
