@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import secrets
 import sqlite3
 import statistics
 import subprocess
@@ -30,7 +31,7 @@ FEW = 2_000  # for one transaction a record
 SOME = 100_000  # for Quix Streams
 MANY = 2_000_000
 COLUMNS = "id BIGINT NOT NULL, customer VARCHAR(40) NOT NULL, amount BIGINT NOT NULL, note VARCHAR(60) NOT NULL"
-BOUNDS = BatchBounds(count=BATCH // PARTITIONS, bytes=64 << 20, age=0.2)
+BOUNDS = BatchBounds(count=BATCH, bytes=64 << 20, age=0.0)  # of each partition: what has come in, so about as many
 
 
 @dataclass
@@ -83,11 +84,11 @@ def against_the_bare_loop(kafka: Kafka, place: Place, report: Report, bar: float
     ratios, rates, sizes = [], [], []
     for number in range(ROUNDS + 1):
         place.empty()
-        without = consume(kafka.bootstrap, "bench", f"bare-{place.name}-{number}", RECORDS, place.connect())
+        without = consume(kafka.bootstrap, "bench", _new("bare"), RECORDS, place.connect())
         place.check(RECORDS)
         place.empty()
         watch = Watch()
-        sink(kafka.bootstrap, place.url, "bench", f"sink-{number}", watch)
+        sink(kafka.bootstrap, place.url, "bench", _new("sink"), watch)
         place.check(RECORDS)
         if number:  # the first round warms up
             ratios.append(without / watch.took)
@@ -107,8 +108,8 @@ def against_the_bare_loop(kafka: Kafka, place: Place, report: Report, bar: float
 def against_one_by_one(kafka: Kafka, place: Place, postgres: Postgres, rate: float, report: Report) -> None:
     place.empty()
     write = one_by_one(psycopg.connect(_dsn(postgres)))
-    consume(kafka.bootstrap, "bench", "warm", FEW // 4, write, batch=1)
-    took = consume(kafka.bootstrap, "bench", "one-by-one", FEW, write, batch=1)
+    consume(kafka.bootstrap, "bench", _new("warm"), FEW // 4, write, batch=1)
+    took = consume(kafka.bootstrap, "bench", _new("one-by-one"), FEW, write, batch=1)
     report.figure(
         "PostgreSQL: sink / one transaction for each record",
         rate / (FEW / took),
@@ -122,9 +123,9 @@ def against_quix(kafka: Kafka, place: Place, postgres: Postgres, rate: float, re
     name = f"PostgreSQL: sink / Quix Streams {VERSION}"
     rates = []
     try:
-        for number in range(3):
+        for _ in range(3):
             place.empty()
-            rates.append(SOME / quix(kafka.bootstrap, postgres, "bench", f"quix-{number}", SOME))
+            rates.append(SOME / quix(kafka.bootstrap, postgres, "bench", _new("quix"), SOME))
     except (subprocess.SubprocessError, OSError) as error:
         report.missed.append(f"{name}: not measured, because {error}")
         return
@@ -188,6 +189,11 @@ def _places(postgres: Postgres, mariadb: MariaDB, folder: Path) -> list[Place]:
         with place.engine.begin() as conn:
             conn.execute(text(f"CREATE TABLE bench ({COLUMNS})"))
     return places
+
+
+def _new(group: str) -> str:
+    """A group that has read nothing yet."""
+    return f"{group}-{secrets.token_hex(6)}"
 
 
 def _engine(url: str) -> Engine:

@@ -35,8 +35,10 @@ class Script:
         self.next = Fetched([], [], [], [])
         self.paused: set[TopicPartition] = set()
         self.sought: dict[TopicPartition, int] = {}
+        self.asked_for = 0
 
     def fetch(self, most: int, timeout: float, room: int | None = None) -> Fetched:
+        self.asked_for = most
         fetched, self.next = self.next, Fetched([], [], [], [])
         return fetched
 
@@ -267,3 +269,13 @@ def test_what_retention_took_is_looked_after_when_what_was_read_before_it_is_com
     pooled.go.set()
     pooled.committed(1)
     assert pooled.intake.next_refused() == A
+
+
+def test_it_reads_no_further_ahead_than_there_is_use_for(scene: Scene) -> None:
+    scene.read(*(record(A, offset) for offset in range(3, 10)))
+    scene.read()
+    assert scene.source.asked_for == 1, "which still lets the client tell of rebalances"
+    scene.assignment.committed([scene.batch.span])
+    assert [batch.span for batch in scene.ready()] == [Span(A, 2, 4, 2)]
+    scene.read()
+    assert scene.source.asked_for > 1

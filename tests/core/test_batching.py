@@ -258,3 +258,37 @@ def test_batches_are_what_was_read_without_a_gap_or_a_repetition(
         at = batch.span.end
     assert at == offset + trailing
     assert batching.bytes == 0
+
+
+def test_it_is_ahead_with_two_batches_of_every_partition_and_those_that_wait_do_not_count() -> None:
+    batching = started(count=3)
+    batching.start(B, 0, generation=7)
+    batching.add(map(record, range(11)), now=0)
+    assert not batching.is_ahead
+    batching.add([record(11)], now=0)
+    assert batching.is_ahead, "however they are shared out, it is enough for two batches of both"
+    (batch,) = batching.ready(now=0)
+    assert not batching.is_ahead
+    batching.postpone(batch, until=9)
+    batching.add([record(number, B) for number in range(6)], now=0)
+    assert batching.is_ahead, "the one that waits has no use for more"
+
+
+def test_nothing_to_read_is_never_ahead() -> None:
+    assert not Batching(BatchBounds(count=1)).is_ahead
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=30), st.integers(1, 6), st.integers(1, 60))
+def test_the_bytes_of_what_is_left_are_right_however_it_was_handed_out(sizes: list[int], count: int, most: int) -> None:
+    batching = started(count=count, size=most, age=0.0)
+    batching.add([record(offset, size=size) for offset, size in enumerate(sizes)], now=0)
+    left = list(sizes)
+    while batches := batching.ready(now=1):
+        (batch,) = batches
+        taken = [len(each.value or b"") for each in batch.records]
+        assert taken == left[: len(taken)]
+        assert len(taken) <= count
+        assert len(taken) == 1 or sum(taken) <= most
+        left = left[len(taken) :]
+        assert batching.bytes == sum(left)
+    assert not left

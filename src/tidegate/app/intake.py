@@ -73,14 +73,16 @@ class Intake:
     def fetch(self, timeout: float) -> list[Command]:
         """Take in what there is to read, and say what to do about records that cannot be used."""
         since = self._assignment.generation
-        fetched = self._source.fetch(_MOST, timeout, self._room)
+        # Where records wait matters: the client's own queue has no part in Python's collection of garbage.
+        most = 1 if self._computing is None and self._batching.is_ahead else _MOST
+        fetched = self._source.fetch(most, timeout, self._room)
         now = time.monotonic()
         wanted = [record for record in fetched.records if record.source not in self._seeks] if self._seeks else None
         received = self._assignment.received(fetched.records if wanted is None else wanted, since)
         if received.records:
+            before = self._batching.bytes
             self._batching.add(received.records, now)
-            size = sum(record.size for record in received.records)
-            self._tell(Polled(self._spec.group, len(received.records), size))
+            self._tell(Polled(self._spec.group, len(received.records), self._batching.bytes - before))
         self._take_ends(fetched, since, now)
         self._refused.update(tp for tp in fetched.out_of_range if tp not in self._seeks)
         for trouble in fetched.troubles:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Engine
@@ -20,14 +21,17 @@ from tidegate.core.recovery import Again, FailurePolicy
 from tidegate.core.tries import Tried, Tries
 from tidegate.ledger import Ledger, SqlTransaction
 from tidegate.tables.shape import shape_of
+from tidegate.tables.sources import Mapped, sources_of
 from tidegate.tables.table import Table
 
 if TYPE_CHECKING:
+    from tidegate.tables.feed import Feed
     from tidegate.tables.rows import Rows
-    from tidegate.tables.sources import Mapped
     from tidegate.tables.target import FormatChoice, Target
 
 __all__ = ["Sink"]
+
+_PLACES = {name: place for place, name in enumerate(Record._fields)}
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,14 @@ class Sink:
     into: Table
     format: FormatChoice = "json"
     columns: Mapped | None = None
+
+    @property
+    def parts(self) -> set[str] | None:
+        """The parts of a record that rows are made of; ``None`` if nobody can tell: a function takes all of it."""
+        if callable(self.format):
+            return None
+        sources = sources_of(self.columns or {}).values()
+        return {"value", *(source.part for source in sources), *(("key",) if self.into.deletes else ())}
 
     def open(self, ledger: Ledger[Any] | None, group: str, policy: FailurePolicy) -> OpenSink:
         """The sink on the database that holds the ledger; shows at once what is wrong with the table."""
@@ -64,6 +76,7 @@ class OpenSink:
         self._engine = engine
         self._group = group
         self._policy = policy
+        self._parts = sink.parts
         self._look()
 
     def prepare(self, records: Sequence[Record], *, on_retry: OnRetry) -> Process:
@@ -74,10 +87,11 @@ class OpenSink:
         if self._outdated:
             self._look()
         known = self._target.prepare()
-        rows = self._target.read(records)
+        feed = self._feed(records)
+        rows = self._target.read(feed)
         if (rows.misfits or self._target.prepare() is not known) and self._shape != self._shape_now():
             self._look()
-            rows = self._target.read(records)
+            rows = self._target.read(feed)
         batch = _Batch(self._target, records, rows)
         handling = _Writing(batch.binding, self._policy, narrows=True)
         misfits = self._misfits(handling, records, rows)
@@ -94,11 +108,23 @@ class OpenSink:
         """Look at the table: at its shape first, so that whatever happens in between shows as another one."""
         from tidegate.tables import Target  # noqa: PLC0415 - needs an extra
 
-        self._shape = self._shape_now()
-        self._target = Target(self._engine, self._sink.into, format=self._sink.format, columns=self._sink.columns)
-        if self._target.prepare() is not None and not self._sink.into.evolve:
+        shape, self._shape = object(), self._shape_now()
+        while shape != self._shape:  # a table that was created or altered here is looked at once more
+            shape = self._shape
+            self._target = Target(self._engine, self._sink.into, format=self._sink.format, columns=self._sink.columns)
+            layout = self._target.prepare()
+            self._shape = self._shape_now()
+        if layout is not None and not self._sink.into.evolve:
             self._target.read([])  # which refuses sources that the table has no columns for
         self._outdated = False
+
+    def _feed(self, records: Sequence[Record]) -> Feed:
+        """The records as columns, no more of them than are needed: that is done for every record."""
+        from tidegate.tables import Feed  # noqa: PLC0415 - needs an extra
+
+        if self._parts is None:
+            return Feed.of(records)
+        return Feed(**{part: list(map(itemgetter(_PLACES[part]), records)) for part in self._parts})
 
     def _shape_now(self) -> str | None:
         try:

@@ -45,7 +45,16 @@ class Workers:
                 f"{count} workers need {count} ports for metrics, from {metrics_port} on, up to 65535"
             )
         self._commands = [
-            [sys.executable, "-P", "-m", "tidegate.cli", "run", *([] if target is None else [target]), "--worker", *options]
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "tidegate.cli",
+                "run",
+                *([] if target is None else [target]),
+                "--worker",
+                *options,
+            ]
             + ([] if metrics_port is None else ["--metrics-port", str(metrics_port + number)])
             for number in range(count)
         ]

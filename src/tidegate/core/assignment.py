@@ -135,14 +135,14 @@ class Assignment:
         again: dict[TopicPartition, Reading] = {}
         topic, number, state = "", -1, None
         for record in records:
-            if record.partition != number or record.topic != topic:
+            if record[1] != number or record[0] != topic:  # by place: every record passes through here
                 topic, number = record.topic, record.partition
                 state = self._states.get(record.source)
             if type(state) is not Reading:
                 continue
             if state.generation > since:
                 again[record.source] = state
-            elif record.offset >= state.position:
+            elif record[2] >= state.position:
                 usable.append(record)
         return Received(usable, [SeekTo(tp, again[tp].position, again[tp].generation) for tp in sorted(again)])
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 from tidegate.core.errors import ConfigurationError
@@ -51,12 +53,27 @@ class _Buffer:
     waits, it does so ``until`` then, and has so many of the bytes ``waiting``.
     """
 
-    __slots__ = ("bytes", "end", "generation", "records", "since", "start", "taken_back", "tries", "until", "waiting")
+    __slots__ = (
+        *(
+            "bytes",
+            "end",
+            "generation",
+            "records",
+            "since",
+            "sizes",
+            "start",
+            "taken_back",
+            "tries",
+            "until",
+            "waiting",
+        ),
+    )
 
     def __init__(self, position: int, generation: int) -> None:
         self.start = self.end = position
         self.generation = generation
         self.records: list[Record] = []
+        self.sizes: list[int] = []  # the bytes of each
         self.bytes = 0
         self.since = 0.0
         self.hand_out()
@@ -89,6 +106,12 @@ class Batching:
         return sum(buffer.bytes - buffer.waiting for buffer in self._buffers.values())
 
     @property
+    def is_ahead(self) -> bool:
+        """Whether there is more to hand out than the next two batches of every partition: to read on is no use yet."""
+        buffers = [buffer for buffer in self._buffers.values() if buffer.until is None]
+        return bool(buffers) and sum(len(each.records) for each in buffers) >= 2 * self._bounds.count * len(buffers)
+
+    @property
     def waiting(self) -> set[TopicPartition]:
         """The partitions that have a postponed batch."""
         return {tp for tp, buffer in self._buffers.items() if buffer.until is not None}
@@ -109,18 +132,24 @@ class Batching:
 
     def add(self, records: Iterable[Record], now: float) -> None:
         """Take records in, in offset order; those seen before, or of partitions not started, are left out."""
-        topic, number, buffer = "", -1, None
+        # All that is ever read passes through here: parts are taken at once and not by name, lists are looked up once.
+        last, buffer = ("", -1), None
         for record in records:
-            if record.partition != number or record.topic != topic:
-                topic, number = record.topic, record.partition
-                buffer = self._buffers.get(record.source)
-            if buffer is None or record.offset < buffer.end:
+            topic, number, offset, key, value, _, _ = record
+            if number != last[1] or topic != last[0]:
+                last = topic, number
+                buffer = self._buffers.get(TopicPartition(topic, number))
+                if buffer is not None:
+                    keep, measure = buffer.records.append, buffer.sizes.append
+            if buffer is None or offset < buffer.end:
                 continue
             if buffer.start == buffer.end:
                 buffer.since = now
-            buffer.records.append(record)
-            buffer.bytes += record.size
-            buffer.end = record.offset + 1
+            size = (len(value) if value else 0) + (len(key) if key else 0)
+            keep(record)
+            measure(size)
+            buffer.bytes += size
+            buffer.end = offset + 1
 
     def reached(self, partition: TopicPartition, offset: int, now: float) -> None:
         """The source says that it continues at ``offset``: up to there, nothing is left to read."""
@@ -174,7 +203,7 @@ class Batching:
         buffer = self._buffer_of(batch)
         if buffer is None:
             return False
-        buffer.records, buffer.bytes, buffer.end = [], 0, batch.span.end
+        buffer.records, buffer.sizes, buffer.bytes, buffer.end = [], [], 0, batch.span.end
         self._restore(buffer, batch)
         buffer.until, buffer.waiting = until, buffer.bytes
         return True
@@ -190,8 +219,10 @@ class Batching:
 
     @staticmethod
     def _restore(buffer: _Buffer, batch: Batch) -> None:
+        sizes = [record.size for record in batch.records]
         buffer.records[:0] = batch.records
-        buffer.bytes += sum(record.size for record in batch.records)
+        buffer.sizes[:0] = sizes
+        buffer.bytes += sum(sizes)
         buffer.start = batch.span.start
         buffer.since = -math.inf  # it was old enough before
         buffer.tries = batch.tries
@@ -211,7 +242,7 @@ class Batching:
         # Only what was read up to is known to hold nothing more; between two batches that is the record behind which
         # the first one ends.
         end = buffer.end if count == len(records) else taken[-1].offset + 1
-        del records[:count]
+        del records[:count], buffer.sizes[:count]
         buffer.bytes -= size
         span = Span(partition, buffer.start, end, count)
         batch = Batch(buffer.generation, span, taken, buffer.tries)
@@ -221,12 +252,9 @@ class Batching:
 
     def _fitting(self, buffer: _Buffer) -> tuple[int, int]:
         """How many of the first records fit into one batch, and their bytes."""
-        records = buffer.records
-        if len(records) <= self._bounds.count and buffer.bytes <= self._bounds.bytes:
-            return len(records), buffer.bytes
-        size = 0
-        for count, record in enumerate(records[: self._bounds.count]):
-            if count and size + record.size > self._bounds.bytes:
-                return count, size
-            size += record.size
-        return min(len(records), self._bounds.count), size
+        if len(buffer.records) <= self._bounds.count and buffer.bytes <= self._bounds.bytes:
+            return len(buffer.records), buffer.bytes
+        sizes = buffer.sizes[: self._bounds.count]
+        fitting = bisect_right(list(accumulate(sizes)), self._bounds.bytes)
+        sizes = sizes[: max(fitting, 1)]
+        return len(sizes), sum(sizes)

@@ -10,9 +10,10 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from tidegate.core.errors import BrokerUnavailable, ConfigurationError
 from tidegate.core.records import Record, TopicPartition
+from tidegate.kafka.garbage import no_collection
 from tidegate.kafka.log import ClientLog
 from tidegate.kafka.pending_commit import PendingCommit
-from tidegate.kafka.records import as_record
+from tidegate.kafka.records import as_records
 from tidegate.kafka.turns import Turns
 
 __all__ = ["Fetched", "Rebalance", "Source"]
@@ -120,22 +121,27 @@ class Source:
         fetched = Fetched([], [], [], [])
         first = self._consumer.poll(timeout)
         self._look_at_the_group()
-        taken = [] if first is None else [first]
-        while taken:
-            for message in taken:
-                self._sort(message, fetched)
-            most -= len(taken)
-            wanted = most
-            if room is not None:  # by the values, which is most of it, and as if all were as large as the largest yet
-                room -= sum(map(len, taken))
-                self._largest = max(self._largest, *map(len, taken))
-                wanted = min(most, _AT_ONCE, room // self._largest)
-            # consume() would wait for the whole of its time-out: without one, it takes what is there.
-            taken = self._consumer.consume(wanted, 0) if wanted > 0 else []
+        if first is not None:
+            with no_collection():
+                self._take([first], most, room, fetched)
         self._sort_troubles(fetched)
         if not self._incremental:
             self._places.update((record.source, record.offset + 1) for record in fetched.records)
         return fetched
+
+    def _take(self, taken: list[Message], most: int, room: int | None, fetched: Fetched) -> None:
+        """Take what is there, beginning with what was taken already."""
+        while taken:
+            self._sort(taken, fetched)
+            most -= len(taken)
+            wanted = most
+            if room is not None:  # by the values, which is most of it, and as if all were as large as the largest yet
+                sizes = list(map(len, taken))
+                room -= sum(sizes)
+                self._largest = max(self._largest, *sizes)
+                wanted = min(most, _AT_ONCE, room // self._largest)
+            # consume() would wait for the whole of its time-out: without one, it takes what is there.
+            taken = self._consumer.consume(wanted, 0) if wanted > 0 else []
 
     def seek(self, partition: TopicPartition, offset: int) -> bool:
         """Go on reading there; whether that was possible: it is not, for a moment, right after an assignment."""
@@ -243,11 +249,15 @@ class Source:
             if error.code() not in _ONE_OF_MANY:
                 fetched.troubles.append(Trouble.of(error))
 
-    def _sort(self, message: Message, fetched: Fetched) -> None:
-        error = message.error()
-        if error is None:
-            fetched.records.append(as_record(message))
-            return
+    def _sort(self, messages: list[Message], fetched: Fetched) -> None:
+        good = [message for message in messages if message.error() is None]
+        fetched.records.extend(as_records(good))
+        if len(good) < len(messages):
+            for message in messages:
+                if (error := message.error()) is not None:
+                    self._sort_out(message, error, fetched)
+
+    def _sort_out(self, message: Message, error: KafkaError, fetched: Fetched) -> None:
         code, topic, number = error.code(), message.topic(), message.partition()
         if code == KafkaError._PARTITION_EOF:
             fetched.ends.append((TopicPartition(topic, number), message.offset()))

@@ -35,6 +35,7 @@ _TYPES: dict[TypeName, Any] = {
 }
 _ERROR = re.compile(r"(?P<what>.*?)(?:, got `(?P<got>[^`]*)`)?(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
 _UNKNOWN = "Object contains unknown field"
+_UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 
 class JsonFormat:
@@ -82,7 +83,7 @@ class _OddPass:
                 raw = field_at(value, path)
                 try:
                     found.append(None if raw is None else decode(raw))
-                except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+                except _UNREADABLE:
                     misfits.setdefault(place, Misfit(place, column.name, f"not {column.type}"))
                     found.append(None)
             converted[column.name] = _array(found, column)
@@ -99,21 +100,27 @@ class _Pass:
         self._decode = msgspec.json.Decoder(kind).decode
 
     def read(self, values: Sequence[Any], converted: dict[str, Converted], misfits: dict[int, Misfit]) -> None:
-        decode, blank = self._decode, self._blank
-        found: list[Any] = []
-        add = found.append
-        for value in values:
-            try:
-                add(blank if value is None else decode(value))
-            except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-                misfits.setdefault(len(found), self._misfit(len(found), error))
-                add(blank)
+        try:
+            found = list(map(self._decode, values))
+        except (*_UNREADABLE, TypeError):  # a tombstone is none of the decoder's types
+            found = self._read_one_by_one(values, misfits)
         for wanted, steps in self._columns:
             first, *rest = steps
             column = list(map(first, found))
             for step in rest:
                 column = [None if value is None else step(value) for value in column]
             converted[wanted.column.name] = _array(column, wanted.column)
+
+    def _read_one_by_one(self, values: Sequence[Any], misfits: dict[int, Misfit]) -> list[Any]:
+        """Find out which of them cannot be read, and why."""
+        found: list[Any] = []
+        for place, value in enumerate(values):
+            try:
+                found.append(self._blank if value is None else self._decode(value))
+            except _UNREADABLE as error:
+                misfits.setdefault(place, self._misfit(place, error))
+                found.append(self._blank)
+        return found
 
     def _struct(
         self, tree: _Tree, steps: list[Callable[[Any], Any]], path: str, watch: Watch | None = None
