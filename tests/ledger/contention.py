@@ -56,6 +56,7 @@ def fight(recipe: Callable[[], Store], seconds: float, seed: int) -> Score:
             time.sleep(chance.uniform(0, 0.02))
             claims = ledger.reclaim(claims, take=chance.random() < 0.7).claims
         else:
+            time.sleep(chance.uniform(0, 0.01))  # or the one that SQLite's lock favours has it to itself
             if chance.random() < 0.3:
                 ledger.release(claims)
                 claims = {}

@@ -60,7 +60,7 @@ def test_eight_processes_fight_over_four_partitions_and_every_span_is_committed_
     assert set(offsets(store.ledger)) == set(PARTITIONS)
     assert min(offsets(store.ledger).values()) > 0
     assert score.commits >= CONTENDERS  # a slow machine gets little done, but never nothing
-    assert score.fences >= 5
+    assert score.fences >= CONTENDERS
 
 
 def test_eight_threads_share_a_ledger_and_every_span_is_committed_once(store: Store) -> None:
