@@ -112,7 +112,7 @@ class SqlLedger(Ledger[SqlTransaction]):
                         pass
                 except SQLAlchemyError as error:
                     raise LedgerUnavailable(
-                        f"cannot open the ledger at {self}: {_line(error)}. Is the database running, "
+                        f"cannot open the ledger at {self}: {_line(error).rstrip('.?')}. Is the database running, "
                         "and are address, user and password right?"
                     ) from None
                 dialect = _DIALECTS[self.engine.dialect.name](self.engine, self.limits, owned=self._owned)
