@@ -16,6 +16,7 @@ from tests.crash.place import BATCH, GROUP, LIMITS, ORDERS, Place, span_at
 from tidegate import Fenced, Ledger
 
 FATAL_TURN = 3  # the transactions before it go through
+BULK = 30  # thousand rows: more than pipe and socket hold, but undone in no time, for their locks last until then
 
 
 class Child:
@@ -115,7 +116,7 @@ def stop_in_bulk_load(place: Place, tx: Any) -> None:
     if place.url.startswith("postgres"):
         cursor = tx.connection.connection.cursor()
         with cursor.copy(f"COPY {place.data} (record_offset) FROM STDIN") as copy:
-            for _ in range(200):
+            for _ in range(BULK):
                 copy.write(line * 1000)
             os.kill(os.getpid(), signal.SIGSTOP)
             copy.write(line)
@@ -127,7 +128,7 @@ def stop_in_bulk_load(place: Place, tx: Any) -> None:
 
 def feed(pipe: Path, line: bytes) -> None:
     with pipe.open("wb") as out:
-        for _ in range(200):
+        for _ in range(BULK):
             out.write(line * 1000)
         out.flush()
         os.kill(os.getpid(), signal.SIGSTOP)

@@ -15,7 +15,7 @@ from tidegate import Ledger, Limits, Span, TopicPartition, open_ledger
 GROUP = "billing"
 ORDERS = TopicPartition("orders", 0)
 BATCH = 10
-LIMITS = Limits(hold=1.0, lock_wait=3.0)
+LIMITS = Limits(hold=1.0, lock_wait=5.0)
 
 _serial = itertools.count()
 
