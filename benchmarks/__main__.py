@@ -6,15 +6,18 @@ import os
 import platform
 import sys
 
-from benchmarks import ledger, listeners, pools, producer, sinks
+from benchmarks import dashboard, ledger, listeners, operating, pools, producer, sinks, spark
 from benchmarks.report import Report
 
 BENCHMARKS = {
+    "dashboard": dashboard.run,
     "ledger": ledger.run,
     "listeners": listeners.run,
+    "operating": operating.run,
     "pools": pools.run,
     "producer": producer.run,
     "sinks": sinks.run,
+    "spark": spark.run,
 }
 
 

@@ -46,10 +46,11 @@ has_java() {
 has_mariadb() { has mariadbd && has mariadb-install-db; }
 has_postgresql() { has initdb && has postgres; }
 has_redis() { has redis-server; }
+has_chromium() { has chromium || has chromium-browser || has google-chrome; }
 
 missing_parts() {
     local part
-    for part in venv java mariadb postgresql redis; do
+    for part in venv java mariadb postgresql redis chromium; do
         if ! "has_$part"; then echo "$part"; fi
     done
 }
@@ -61,6 +62,7 @@ describe() {
         mariadb) echo "MariaDB server (mariadbd, mariadb-install-db)" ;;
         postgresql) echo "PostgreSQL server (initdb, postgres)" ;;
         redis) echo "Redis server (redis-server)" ;;
+        chromium) echo "Chromium (chromium), for the tests of the dashboard" ;;
     esac
 }
 
@@ -80,6 +82,7 @@ apt_package() {
         mariadb) echo mariadb-server ;;
         postgresql) echo postgresql ;;
         redis) echo redis-server ;;
+        chromium) echo chromium ;;
     esac
 }
 
@@ -90,6 +93,7 @@ dnf_package() {
         mariadb) echo mariadb-server ;;
         postgresql) echo postgresql-server ;;
         redis) echo redis ;;
+        chromium) echo chromium ;;
     esac
 }
 
@@ -100,6 +104,7 @@ brew_package() {
         mariadb) echo mariadb ;;
         postgresql) echo postgresql@17 ;;
         redis) echo redis ;;
+        chromium) echo chromium ;;
     esac
 }
 

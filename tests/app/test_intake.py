@@ -11,7 +11,6 @@ import pytest
 
 from tidegate.app.computing import Computing
 from tidegate.app.intake import Intake
-from tidegate.app.outages import Outages
 from tidegate.app.pool import Pool
 from tidegate.app.spec import ListenerSpec, Topics
 from tidegate.core.assignment import Assignment
@@ -23,6 +22,7 @@ from tidegate.core.records import Record, TopicPartition
 from tidegate.core.spans import Claim, Span
 from tidegate.core.tries import Computed, Tried
 from tidegate.kafka.source import Fetched
+from tidegate.observe.outages import Outages
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NOW, LATER = 1e9, 2e9  # times that are over, and not, whatever the clock says

@@ -31,7 +31,15 @@ def test_the_version_is_shown(run: Run) -> None:
 
 def test_help_names_every_option(run: Run) -> None:
     shown = run("run", "--help").stdout
-    for option in ("--workers", "--until-caught-up", "--config", "--log-level", "--metrics-port", "--debug"):
+    for option in (
+        "--workers",
+        "--until-caught-up",
+        "--config",
+        "--log-level",
+        "--metrics-port",
+        "--debug",
+        "--metrics-host",
+    ):
         assert option in shown
     assert "--worker " not in shown
 

@@ -206,3 +206,20 @@ def test_an_own_loop_on_redis_adds_every_amount_once(numbers: str, redis_server:
 def test_an_example_has_at_most_twenty_lines(path: Path) -> None:
     lines = [line for line in path.read_text().splitlines() if line.strip()]
     assert len(lines) <= 20, len(lines)
+
+
+def test_the_pipeline_writes_large_orders_once(orders: str, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "examples/pipeline.py"],
+            cwd=ROOT,
+            env={**os.environ, "KAFKA": orders, "LEDGER": url},
+            capture_output=True,
+            text=True,
+            timeout=180,
+        )
+        assert done.returncode == 0, done.stderr
+    with create_engine(url).connect() as conn:
+        found = conn.execute(text("SELECT count(*), sum(cents) FROM large_orders")).one()
+    assert tuple(found) == (100, 100 * sum(range(101, 201)))

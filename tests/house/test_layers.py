@@ -1,4 +1,4 @@
-"""Imports point down only: core < observe < ledger < tables < kafka < app | spark < web < cli."""
+"""Imports point down only: core < observe < ledger < tables < kafka < operate < app | spark < web < cli."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ MAY_IMPORT = {
     "ledger": {"core", "settings", "observe"},
     "tables": {"core", "settings", "observe", "ledger"},
     "kafka": {"core", "settings", "observe", "ledger", "tables"},
+    "operate": LISTENERS - {"tables"},
     "app": LISTENERS,
     "spark": LISTENERS,
     "testing": LISTENERS | {"app", "sandbox"},
-    "web": LISTENERS | {"app", "spark"},
-    "cli": LISTENERS | {"app", "spark", "web", "sandbox"},
+    "web": LISTENERS | {"operate", "app", "spark"},
+    "cli": LISTENERS | {"operate", "app", "spark", "web", "sandbox"},
 }
 
 

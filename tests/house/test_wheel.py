@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 
 from .sources import ROOT
 
-OPTIONAL = ["psycopg", "pymysql", "redis", "pyspark", "pyarrow", "msgspec", "prometheus_client"]
+OPTIONAL = ["psycopg", "pymysql", "redis", "pyspark", "pyarrow", "msgspec", "prometheus_client", "starlette", "uvicorn"]
 
 PROGRAM = """
 import importlib.util, sys

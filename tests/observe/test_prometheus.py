@@ -9,7 +9,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.observe import LagSeen, Paused, PrometheusObserver, Rebalanced
+from tidegate.core.spans import Span
+from tidegate.observe import Committed, LagSeen, Paused, PrometheusObserver, Rebalanced, StoreBack, StoreLost
 
 from .samples import EVENTS, ORDERS, PLANTED
 
@@ -47,6 +48,8 @@ def test_every_event_is_counted(registry: CollectorRegistry) -> None:
         ("tidegate_claims_total", GROUP, 1),
         ("tidegate_outages_total", GROUP, 1),
         ("tidegate_paused", GROUP, 1),
+        ("tidegate_batch_records_sum", GROUP, 20),
+        ("tidegate_away", {**GROUP, "kind": "ledger"}, 0),
     ]
     assert [(name, labels, registry.get_sample_value(name, labels)) for name, labels, _ in expected] == expected
 
@@ -78,6 +81,24 @@ def test_the_lag_of_a_partition_that_is_gone_is_not_told_any_more(registry: Coll
     observer(Rebalanced("billing", kind, (ORDERS,), 0.1))
     observer(Rebalanced("billing", kind, (ORDERS,), 0.1))
     assert registry.get_sample_value("tidegate_lag_records", PLACE) is None
+
+
+def test_the_time_of_the_handler_is_told_where_it_is_known(registry: CollectorRegistry) -> None:
+    observer = PrometheusObserver(registry)
+    committed = Committed("billing", (Span(ORDERS, 0, 5, 5),), 0.5, 1, 0, False)
+    observer(committed)
+    assert registry.get_sample_value("tidegate_handler_seconds_count", GROUP) is None
+    observer(committed._replace(handler_seconds=0.25))
+    assert registry.get_sample_value("tidegate_handler_seconds_sum", GROUP) == 0.25
+
+
+def test_what_is_away_shows_until_it_is_back(registry: CollectorRegistry) -> None:
+    observer = PrometheusObserver(registry)
+    away = {**GROUP, "kind": "broker"}
+    observer(StoreLost("billing", "broker", "refused"))
+    assert registry.get_sample_value("tidegate_away", away) == 1
+    observer(StoreBack("billing", "broker", 2.0))
+    assert registry.get_sample_value("tidegate_away", away) == 0
 
 
 def test_a_registry_takes_one_observer(registry: CollectorRegistry) -> None:

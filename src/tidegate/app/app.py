@@ -7,18 +7,21 @@ import logging
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
+from functools import cache
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sqlalchemy import URL, Engine
 
+from tidegate.app.health import AppHealth
 from tidegate.app.listener import Listener
 from tidegate.app.member import Member
+from tidegate.app.replay import Replay, Replayed
 from tidegate.app.sink import Sink
 from tidegate.app.spec import ListenerSpec, Topics
 from tidegate.core.delivery import Delivery
-from tidegate.core.errors import ConfigurationError
+from tidegate.core.errors import BrokerUnavailable, ConfigurationError
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.recovery import DeadLetter
 from tidegate.kafka.broker import Broker, KafkaBroker, Membership
@@ -26,6 +29,7 @@ from tidegate.kafka.positions import KafkaPositions
 from tidegate.kafka.producer import Producer
 from tidegate.kafka.topic_to_topic import TopicToTopic
 from tidegate.ledger import Ledger, Limits, open_ledger
+from tidegate.ledger.letters import find_letters
 from tidegate.observe.observer import Observer, Observers, Retried
 from tidegate.settings import Settings, refuse_unsafe
 from tidegate.tables.table import Table
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["App", "Listener"]
 
 _log = logging.getLogger("tidegate")
+_TRIES = 4  # of half a second each: a busy broker is no broker that is away
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -178,6 +183,32 @@ class App:
             raise failures[0]
         return 0
 
+    def replay(
+        self,
+        group: str,
+        ids: Collection[int] | None = None,
+        *,
+        topic: str | None = None,
+        tell: Callable[[Replayed], object] = lambda _: None,
+    ) -> list[Replayed]:
+        """Give dead letters of a group to their listener once more: those with these ``ids``, or all; of one topic, if
+        that is said. What became of each is returned, and told at once to ``tell``.
+
+        A letter is removed by the transaction that handles its record: exactly once, whoever else replays it. One that
+        fails again stays, with one attempt more and the new error. No position moves, and listeners may go on.
+        """
+        replay = Replay(self.ledger, self.listeners, group)
+        # All are listed first: what fails on Redis is parked anew, and would be met again.
+        wanted = [parked.id for parked in find_letters(replay.ledger, group, ids, topic)]
+        done = []
+        try:
+            for number in wanted:
+                done.append(replay.one(number))
+                tell(done[-1])
+            return done
+        finally:
+            self._close_producer()
+
     def stop(self) -> None:
         """Stop every listener: each finishes its transaction, commits, releases and leaves its group."""
         self._stopping.set()
@@ -204,12 +235,33 @@ class App:
         for positions in self._in_kafka:
             positions.close()
         self._in_kafka.clear()
+        self._close_producer()
+        if self._owns_ledger and self.ledger is not None:
+            self.ledger.close()
+
+    def _close_producer(self) -> None:
         if self._producer is not None:
             if undelivered := self._producer.close():
                 _log.error("%d records were not delivered: %s", len(undelivered), undelivered[0].error)
             self._producer = None
-        if self._owns_ledger and self.ledger is not None:
-            self.ledger.close()
+
+    @property
+    def health(self) -> AppHealth:
+        """Whether the listeners that run here do their work, and where they read; to be asked from any thread."""
+        return AppHealth(lambda: self._members, self._questions())
+
+    def _questions(self) -> dict[str, Callable[[], object]]:
+        """What to ask of the stores to see that they answer."""
+        ledger, cluster = self.ledger, cache(lambda: self.broker.cluster(self.kafka))
+
+        def broker_answers() -> None:
+            if not any(cluster().answers() for _ in range(_TRIES)):
+                raise BrokerUnavailable("no broker of the cluster did")
+
+        if ledger is None:
+            return {"broker": broker_answers}
+        group = self.listeners[0].spec.group if self.listeners else ""
+        return {"broker": broker_answers, "ledger": lambda: ledger.read(group, ())}
 
     def elsewhere(
         self, broker: Broker, ledger: Ledger[Any] | None, listeners: list[Listener], observer: Observer

@@ -56,6 +56,7 @@ class Commit:
         self._handle = handle
         self._wait = wait
         self._handled: Any = None
+        self._took: float | None = None  # the handler, in the attempt that was the last
         self._began = time.monotonic()
 
     def run(self) -> Result:
@@ -72,8 +73,10 @@ class Commit:
         raise NotCommitted(f"group {self._spec.group!r}, {self.spans[0]}: {why}, time and again") from why
 
     def _process(self, process: Process, tx: Any) -> None:
+        began = time.monotonic()
         try:
             self._handled = process(tx, self._tries)
+            self._took = time.monotonic() - began
         except Postponed as postponed:
             self._tries = dict(postponed.tries)
             raise
@@ -88,7 +91,8 @@ class Commit:
         """What there is to tell, once it is committed."""
         group, took = self._spec.group, time.monotonic() - self._began
         already = result.outcome is Outcome.ALREADY_DONE
-        yield Committed(group, tuple(self.spans), took, result.attempts, result.unknown_outcomes, already)
+        known = result.attempts, result.unknown_outcomes, already, self._took
+        yield Committed(group, tuple(self.spans), took, *known)
         if isinstance(self._handled, Handled):
             for letter in self._handled.parked:
                 yield DeadLettered(group, letter.record.source, letter.record.offset, letter.error)

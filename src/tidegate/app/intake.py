@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Collection, Iterable
 
 from tidegate.app.computing import Computing
-from tidegate.app.outages import Outages
 from tidegate.app.spec import ListenerSpec
 from tidegate.core.assignment import Assignment, Reading
 from tidegate.core.batching import Batch, Batching
@@ -15,6 +14,7 @@ from tidegate.core.records import TopicPartition
 from tidegate.kafka.broker import RecordSource
 from tidegate.kafka.source import Fetched
 from tidegate.observe.observer import Event, Polled
+from tidegate.observe.outages import Outages
 
 __all__ = ["Intake"]
 
@@ -67,6 +67,10 @@ class Intake:
     def is_at_end(self, partition: TopicPartition, position: int) -> bool:
         """Whether a position is where the log ended when it was last looked at."""
         return partition in self._ends and position >= self._ends[partition]
+
+    def read_to(self, partition: TopicPartition) -> int | None:
+        """Up to where a partition was read."""
+        return self._batching.end_of(partition)
 
     # Reading
 

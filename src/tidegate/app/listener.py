@@ -10,14 +10,14 @@ from typing import Any
 from tidegate.app.binding import Binding, bind
 from tidegate.app.commit import Handle
 from tidegate.app.computing import Computing
-from tidegate.app.handling import Handling, OnRetry
+from tidegate.app.handling import Handling, OnRetry, tell_nobody
 from tidegate.app.pooling import Pooling
 from tidegate.app.returning import refuse_to_return, returns_records
 from tidegate.app.sink import Sink
 from tidegate.app.spec import ListenerSpec
 from tidegate.core.delivery import Delivery
 from tidegate.core.errors import ConfigurationError
-from tidegate.core.recovery import DeadLetter, Retry
+from tidegate.core.recovery import DeadLetter, Fail, Retry
 from tidegate.ledger import Ledger
 
 __all__ = ["Listener"]
@@ -62,6 +62,17 @@ class Listener:
             return partial(self.does.open(ledger, self.spec.group, self.spec.on_error).prepare, on_retry=on_retry)
         handling = self.does.handling if isinstance(self.does, Pooling) else self.does
         return partial(handling.prepare, on_retry=on_retry)
+
+    def strict(self, ledger: Ledger[Any]) -> Handle:
+        """The same for records that are replayed, one by one: what fails raises :class:`HandlerFailed`, at once,
+        whatever ``on_error`` says. A pool's function is run here, by whoever prepares."""
+        match self.does:
+            case Sink():
+                return partial(self.does.open(ledger, self.spec.group, Fail()).prepare, on_retry=tell_nobody)
+            case Pooling():
+                return partial(self.does.strict, self.spec.group)
+            case Handling():
+                return partial(Handling(self.does.binding, Fail()).prepare, on_retry=tell_nobody)
 
     def computing(self, on_retry: OnRetry) -> Computing | None:
         """The pool of one member, if it has one."""

@@ -10,15 +10,14 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from tidegate.app.claimer import Claimer
 from tidegate.app.commit import Commit, Handle
 from tidegate.app.computing import Computing
 from tidegate.app.handling import HandlerFailed, Postponed
 from tidegate.app.intake import Intake
 from tidegate.app.jobs import Jobs
 from tidegate.app.lookout import Lookout, Seen
-from tidegate.app.outages import Outages
 from tidegate.app.spec import ListenerSpec
+from tidegate.app.vitals import Pulse
 from tidegate.core.assignment import Assignment, Claiming, Reading, Reclaiming
 from tidegate.core.batching import Batch
 from tidegate.core.commands import (
@@ -44,6 +43,7 @@ from tidegate.core.records import TopicPartition
 from tidegate.core.recovery import Lose, Stop, out_of_range
 from tidegate.core.spans import Claim, Move, Span
 from tidegate.kafka.broker import Cluster, RecordSource
+from tidegate.kafka.claimer import Claimer
 from tidegate.kafka.positions import KafkaPositions
 from tidegate.ledger import Ledger, Reclaimed, Result
 from tidegate.observe.observer import (
@@ -55,6 +55,7 @@ from tidegate.observe.observer import (
     Rebalanced,
     Skipped,
 )
+from tidegate.observe.outages import Outages
 
 __all__ = ["Member"]
 
@@ -87,7 +88,7 @@ class Member:
         self._until_caught_up = until_caught_up
         self._assignment = Assignment(spec.session_timeout, random.Random())  # noqa: S311 - jitter
         self._todo: list[LedgerCommand] = []
-        self._claimer = Claimer(spec, ledger, admin)
+        self._claimer = Claimer(spec.group, ledger, admin, start=spec.start, recreated=spec.recreated)
         self._outages = Outages(spec.group, tell)
         self._lookout = Lookout(spec, ledger, admin)
         self._watch_at = self._guard_at = 0.0
@@ -98,8 +99,9 @@ class Member:
         self._hurry = threading.Event()  # what waits inside of a job does not wait any longer
         self._error: Exception | None = None
         self._source = self.source = open_source(self)
-        self._jobs = Jobs(f"tidegate-{spec.group}", meanwhile=self._source.serve)
+        self._jobs = Jobs(f"tidegate-{spec.group}", meanwhile=self._meanwhile)
         self._intake = Intake(spec, self._source, self._assignment, tell, self._outages, computing=computing)
+        self.pulse = Pulse(spec.group, self._assignment, self._intake.read_to)
 
     # The loop
 
@@ -122,7 +124,13 @@ class Member:
         """Finish the transaction under way, release and leave; may be called from another thread."""
         self._stopping.set()
 
+    def _meanwhile(self) -> None:
+        """What the polling thread does while it waits for a job."""
+        self._source.serve()
+        self.pulse.beat(self._outages.reasons)
+
     def _step(self) -> None:
+        self.pulse.beat(self._outages.reasons)
         self._obey(self._intake.fetch(0 if self._jobs.busy or self._intake.is_computing else 0.1))
         self._compute()
         self._jobs.settle(within=0.01)

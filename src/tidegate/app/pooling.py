@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tidegate.app.binding import Binding
 from tidegate.app.blame import database_error
+from tidegate.app.commit import Process
 from tidegate.app.computing import Computing
-from tidegate.app.handling import Handling, OnRetry
+from tidegate.app.handling import Handling, OnRetry, tell_nobody
 from tidegate.app.pool import Later, Pool
 from tidegate.app.spec import ListenerSpec
 from tidegate.app.writes import NotWritable, carry_out, writes
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Record
-from tidegate.core.recovery import Again
+from tidegate.core.recovery import Again, Fail
 from tidegate.core.tries import Computed, Tried
 from tidegate.ledger.transaction import Transaction
 
@@ -46,6 +47,17 @@ class Pooling:
         workers = spec.workers or 1
         pool = Pool(workers, spec.ordering, compute, f"tidegate-{spec.group}-pool")
         return Computing(pool, spec.batch, ahead=max(spec.batch.count, _AHEAD * workers))
+
+    def strict(self, group: str, records: Sequence[Record]) -> Process:
+        """Compute on records that are replayed, here and now; what it returns writes the results.
+
+        The first failure raises :class:`~tidegate.app.handling.HandlerFailed`.
+        """
+        alone = Pooling(Handling(self._computing.binding, Fail()))
+        compute = alone._compute(group, tell_nobody)
+        tries = {(record.source, record.offset): compute(record, 1) for record in records}
+        write = alone.handling.prepare(records, on_retry=tell_nobody)
+        return lambda tx, _: write(tx, tries)
 
     def _compute(self, group: str, on_retry: OnRetry) -> Callable[[Record, int], Tried]:
         handling, binding = self._computing, self._computing.binding

@@ -151,7 +151,7 @@ class OpenSink:
             record, error = records[misfit.place], DecodingError(str(misfit))
             verdict = handling.verdict(1, error)
             if verdict is None or isinstance(verdict, Again):
-                raise handling.failed(self._group, record, 1, error)
+                raise handling.failed(self._group, record, 1, error) from error
             known[record.source, record.offset] = Tried(1, verdict)
         return known
 

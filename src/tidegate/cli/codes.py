@@ -17,7 +17,7 @@ class ExitCode(IntEnum):
     """Stopped as asked, or caught up."""
 
     FAILED = 1
-    """A listener cannot go on; to start it again is of no use before someone has looked."""
+    """A listener cannot go on, or what was looked at is not well: someone has to look before it is started again."""
 
     CONFIGURATION = 2
     """The command line, the settings or the app are not right; nothing was started."""

@@ -10,7 +10,7 @@ import typer
 __all__ = ["app"]
 
 # Typer's own tracebacks would show the local variables, and with them passwords.
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
 
 
 def _show_version(asked: bool) -> None:

@@ -13,7 +13,7 @@ from tidegate.cli.codes import ExitCode
 from tidegate.cli.failures import reported
 from tidegate.cli.loading import load
 from tidegate.cli.root import app
-from tidegate.cli.watching import LogLevel, log_to_stderr, serve_metrics, watch
+from tidegate.cli.watching import EVERYWHERE, LogLevel, health_of, log_to_stderr, serve_metrics, watch
 from tidegate.cli.workers import Workers, stop_with_parent
 from tidegate.settings import Settings
 
@@ -28,8 +28,10 @@ _UntilCaughtUp = Annotated[bool, typer.Option("--until-caught-up", help="Stop at
 _Config = Annotated[Path | None, typer.Option(help="The settings; otherwise tidegate.toml here, if there is one.")]
 _Level = Annotated[LogLevel, typer.Option(help="From which level on to log.")]
 _Port = Annotated[
-    int | None, typer.Option(min=1, max=65535, help="Serve metrics at this port; each further worker one higher.")
+    int | None,
+    typer.Option(min=1, max=65535, help="Serve metrics and health at this port; each further worker one higher."),
 ]
+_Host = Annotated[str, typer.Option(help="The address to serve them at; otherwise all that this machine has.")]
 _Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 _IsWorker = Annotated[bool, typer.Option("--worker", hidden=True)]
 
@@ -43,6 +45,7 @@ def run(
     config: _Config = None,
     log_level: _Level = LogLevel.INFO,
     metrics_port: _Port = None,
+    metrics_host: _Host = EVERYWHERE,
     debug: _Debug = False,
     is_worker: _IsWorker = False,
 ) -> None:
@@ -54,6 +57,7 @@ def run(
             options = ["--log-level", log_level.value]
             options += ["--until-caught-up"] if until_caught_up else []
             options += ["--debug"] if debug else []
+            options += ["--metrics-host", metrics_host] if metrics_port is not None else []
             raise typer.Exit(Workers(target, workers, options, metrics_port).run())
         if is_worker:
             stop_with_parent()
@@ -61,7 +65,7 @@ def run(
         log_to_stderr(log_level)  # now, so that a program's own way of logging goes first
         watch(loaded, metrics=metrics_port is not None)
         if metrics_port is not None:
-            serve_metrics(metrics_port)
+            serve_metrics(metrics_port, metrics_host, health_of(loaded))
         raise typer.Exit(loaded.run(until_caught_up=until_caught_up) or ExitCode.OK)
 
 

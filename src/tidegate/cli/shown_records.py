@@ -9,7 +9,7 @@ from typing import Any
 
 from tidegate.core.records import Record
 
-__all__ = ["as_json", "as_text"]
+__all__ = ["as_json", "as_text", "members"]
 
 
 def as_text(record: Record, *, with_key: bool) -> bytes:
@@ -19,9 +19,14 @@ def as_text(record: Record, *, with_key: bool) -> bytes:
 
 
 def as_json(record: Record) -> bytes:
-    """Everything that a record has. What is no text is base64, in a member whose name says so."""
+    """Everything that a record has, in one line."""
+    return json.dumps(members(record), ensure_ascii=False).encode() + b"\n"
+
+
+def members(record: Record) -> dict[str, Any]:
+    """Everything that a record has, for JSON. What is no text is base64, in a member whose name says so."""
     at = record.timestamp
-    shown: dict[str, Any] = {
+    return {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
@@ -30,7 +35,6 @@ def as_json(record: Record) -> bytes:
         **_bytes("value", record.value),
         "headers": [{"name": name, **_bytes("value", content)} for name, content in record.headers],
     }
-    return json.dumps(shown, ensure_ascii=False).encode() + b"\n"
 
 
 def _bytes(name: str, content: bytes | None) -> dict[str, str | None]:

@@ -1,14 +1,16 @@
-"""Watching a run: its log on standard error, and its metrics on a port."""
+"""Watching a run: its log on standard error, its metrics and its health on a port."""
 
 from __future__ import annotations
 
 import logging
 from enum import StrEnum
 
-from tidegate.core.errors import ConfigurationError
-from tidegate.observe import LoggingObserver, Observers, PrometheusObserver
+from tidegate.cli.health_server import HealthServer
+from tidegate.observe import Health, LoggingObserver, ObservedHealth, Observers, PrometheusObserver
 
-__all__ = ["LogLevel", "log_to_stderr", "serve_metrics", "watch"]
+__all__ = ["EVERYWHERE", "LogLevel", "health_of", "log_to_stderr", "serve_metrics", "watch"]
+
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - those who scrape are on other machines, as a rule
 
 _FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
@@ -41,15 +43,18 @@ def watch(app: object, *, metrics: bool) -> None:
         observers.add(PrometheusObserver())
 
 
-def serve_metrics(port: int) -> None:
-    """Serve the default registry of prometheus_client at that port, for as long as the process lives."""
-    try:
-        from prometheus_client import start_http_server  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise ConfigurationError(
-            "--metrics-port needs prometheus_client, which is not installed; run: pip install 'tidegate[metrics]'"
-        ) from None
-    try:
-        start_http_server(port)
-    except OSError as error:
-        raise ConfigurationError(f"metrics cannot be served on port {port}: {error.strerror}") from None
+def health_of(app: object) -> Health:
+    """What an app tells of its health; one that tells nothing itself is observed."""
+    told: Health | None = getattr(app, "health", None)
+    if told is not None:
+        return told
+    observed = ObservedHealth()
+    observers = getattr(app, "observers", None)
+    if isinstance(observers, Observers):
+        observers.add(observed)
+    return observed
+
+
+def serve_metrics(port: int, host: str = EVERYWHERE, health: Health | None = None) -> HealthServer:
+    """Serve the default registry of prometheus_client, and health, at that port, for as long as the process lives."""
+    return HealthServer(host, port, health or ObservedHealth())

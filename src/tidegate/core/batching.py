@@ -159,6 +159,10 @@ class Batching:
                 buffer.since = now
             buffer.end = offset
 
+    def end_of(self, partition: TopicPartition) -> int | None:
+        """Up to where a partition was read; ``None`` if it is not read at all."""
+        return self._buffers[partition].end if partition in self._buffers else None
+
     def bytes_of(self, partition: TopicPartition) -> int:
         """Bytes in the buffer of one partition."""
         return self._buffers[partition].bytes if partition in self._buffers else 0

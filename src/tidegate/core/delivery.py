@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["CommitStrategy", "Delivery"]
+__all__ = ["CommitMode", "CommitStrategy", "Delivery"]
 
 
 class Delivery(StrEnum):
@@ -22,3 +22,10 @@ class CommitStrategy(StrEnum):
     SYNCHRONOUS = "synchronous"
     ASYNCHRONOUS = "asynchronous"
     PER_PARTITION = "per-partition"
+
+
+class CommitMode(StrEnum):
+    """What a pipeline commits together: the span of each partition by itself, or the whole micro-batch."""
+
+    PARTITION = "partition"
+    BATCH = "batch"

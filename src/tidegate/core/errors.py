@@ -21,6 +21,7 @@ __all__ = [
     "LedgerUnavailable",
     "ListenerStopped",
     "NotCommitted",
+    "PipelineStopped",
     "PositionMissing",
     "SchemaError",
     "TidegateError",
@@ -46,6 +47,10 @@ class BrokerUnavailable(TidegateError):
 
 class ListenerStopped(TidegateError):
     """A listener cannot go on: what happened, and what to do."""
+
+
+class PipelineStopped(TidegateError):
+    """A pipeline cannot go on: what happened, and what to do."""
 
 
 class LedgerError(TidegateError):

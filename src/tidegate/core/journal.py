@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tidegate.core.records import TopicPartition
 
-__all__ = ["Break", "Entry", "Kind", "Trail", "Verification"]
+__all__ = ["Break", "Entry", "Kind", "Trail", "Verification", "in_time"]
 
 
 class Kind(StrEnum):
@@ -40,6 +40,12 @@ class Entry(NamedTuple):
     token: str | None
     note: str | None
     at: datetime | None = None
+
+
+def in_time(entry: Entry) -> tuple[float, TopicPartition, int]:
+    """The order in which entries of several partitions were written: those of one change by partition."""
+    at = 0.0 if entry.at is None else entry.at.timestamp()
+    return at, entry.partition or TopicPartition("", -1), entry.seq
 
 
 class Break(NamedTuple):

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.core.records import TopicPartition
+from tidegate.core.records import Record, TopicPartition
 
 __all__ = ["Claim", "Move", "Span", "Step", "Work"]
 
@@ -93,6 +93,12 @@ class Work(NamedTuple):
         if any(step.claim.group != group for step in steps):
             raise ConfigurationError("a transaction advances the partitions of one group")
         return cls(group, tuple(steps), _token(group, steps), move, note)
+
+    @classmethod
+    def again(cls, group: str, record: Record) -> Work:
+        """One record that is handled once more, and advances nothing: it has no epoch, no owner and no token."""
+        span = Span(record.source, record.offset, record.offset + 1, 1)
+        return cls(group, (Step(Claim(group, record.source, record.offset, 0, ""), span),), "", Move.ADVANCE, None)
 
     @property
     def partitions(self) -> list[TopicPartition]:

@@ -19,6 +19,7 @@ from tidegate.kafka.hooks import Interceptor, SendListener
 from tidegate.kafka.outgoing import Delivered, Outgoing, Undelivered
 from tidegate.kafka.own_loop import OwnLoop
 from tidegate.kafka.producer import Producer
+from tidegate.kafka.producer_metrics import ProducerMetrics
 from tidegate.kafka.topic_check import OnWeakTopic, Weakness, WeakTopic
 from tidegate.kafka.topic_producer import TopicProducer
 from tidegate.kafka.transactions import KafkaTransaction
@@ -38,6 +39,7 @@ __all__ = [
     "ProducerError",
     "ProducerFailed",
     "ProducerFenced",
+    "ProducerMetrics",
     "RecordRejected",
     "SendAgain",
     "SendListener",

@@ -109,8 +109,9 @@ class TrackedHandle(Handle):
         """The client's delivery report."""
         outcome: Any
         if error is None:
-            outcome = Delivered(message.topic(), message.partition(), message.offset(), message.timestamp()[1])
-            self._hooks.delivered(self._record, outcome)
+            told = Delivered(message.topic(), message.partition(), message.offset(), message.timestamp()[1])
+            outcome = tuple(told)[:-1]
+            self._hooks.delivered(self._record, told._replace(seconds=message.latency()))
         else:
             outcome = self._reports.given_up(error, message, self._record)
             self._hooks.failed(self._record, outcome)

@@ -30,12 +30,16 @@ class Outgoing:
 
 
 class Delivered(NamedTuple):
-    """Where a record is in the log. With ``acks=0`` nobody says at which offset."""
+    """Where a record is in the log. With ``acks=0`` nobody says at which offset.
+
+    Interceptors and listeners are also told the ``seconds`` from sending it to its acknowledgement.
+    """
 
     topic: str
     partition: int
     offset: int | None
     timestamp: int | None
+    seconds: float | None = None
 
 
 class Undelivered(NamedTuple):

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from tidegate.core.errors import ConfigurationError
 from tidegate.kafka.errors import RecordRejected, SendAgain, error_of, producer_error
 
-__all__ = ["OnWeakTopic", "TopicCheck", "WeakTopic", "Weakness", "weaknesses"]
+__all__ = ["OnWeakTopic", "TopicCheck", "WeakTopic", "Weakness", "topic_weaknesses", "weaknesses"]
 
 _log = logging.getLogger("tidegate")
 _SECONDS = 10.0
@@ -70,31 +70,30 @@ class TopicCheck:
             return
         if self._admin is None:
             self._admin = AdminClient(self._config)
-        found = self._found(self._admin, topic)
+        found = topic_weaknesses(self._admin, topic)
         if found and self._on_weak is OnWeakTopic.REFUSE:
             raise WeakTopic(topic, found)
         if found:
             _log.warning("%s", _said(topic, found), extra={"topic": topic})
         self._checked.add(topic)
 
-    @staticmethod
-    def _found(admin: AdminClient, topic: str) -> list[Weakness]:
-        resource = ConfigResource(ResourceType.TOPIC, topic)
-        try:
-            described = admin.describe_topics(TopicCollection([topic]), request_timeout=_SECONDS)[topic].result(
-                _SECONDS
-            )
-            settings = admin.describe_configs([resource], request_timeout=_SECONDS)[resource].result(_SECONDS)
-        except KafkaException as exception:
-            raise producer_error(f"{topic}: whether it is safe is not known", error_of(exception)) from None
-        except TimeoutError:
-            raise SendAgain(
-                f"{topic}: whether it is safe is not known, the cluster did not answer for {_SECONDS:g} s; look if "
-                "it can be reached"
-            ) from None
-        replicas = min((len(each.replicas) for each in described.partitions), default=0)
-        in_sync = int(settings["min.insync.replicas"].value)
-        return weaknesses(replicas, in_sync, unclean=settings["unclean.leader.election.enable"].value == "true")
+
+def topic_weaknesses(admin: AdminClient, topic: str) -> list[Weakness]:
+    """What is weak about a topic; raises :class:`ProducerError` if the cluster does not say."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    try:
+        described = admin.describe_topics(TopicCollection([topic]), request_timeout=_SECONDS)[topic].result(_SECONDS)
+        settings = admin.describe_configs([resource], request_timeout=_SECONDS)[resource].result(_SECONDS)
+    except KafkaException as exception:
+        raise producer_error(f"{topic}: whether it is safe is not known", error_of(exception)) from None
+    except TimeoutError:
+        raise SendAgain(
+            f"{topic}: whether it is safe is not known, the cluster did not answer for {_SECONDS:g} s; look if "
+            "it can be reached"
+        ) from None
+    replicas = min((len(each.replicas) for each in described.partitions), default=0)
+    in_sync = int(settings["min.insync.replicas"].value)
+    return weaknesses(replicas, in_sync, unclean=settings["unclean.leader.election.enable"].value == "true")
 
 
 def weaknesses(replicas: int, in_sync: int, *, unclean: bool) -> list[Weakness]:

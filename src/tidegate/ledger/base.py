@@ -16,6 +16,7 @@ from tidegate.core.names import check_group, check_topic
 from tidegate.core.positions import Change, GroupState, Position
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Claim, Move, Span, Step, Work
+from tidegate.core.totals import Totals
 from tidegate.ledger.claiming import Claiming, Identities, StartAt
 from tidegate.ledger.limits import Limits, Patience
 from tidegate.ledger.owner import new_owner
@@ -135,17 +136,41 @@ class Ledger(ABC, Generic[Tx]):
         lost one was not carried out. Raises :class:`Fenced` if someone else moved or claimed one of the positions.
         """
         work = Work.of(claims, spans, move=move, note=note)
-        patience = Patience(self.limits, str(work))
+        return self._until_committed(
+            str(work), lambda: self._open(work), handler, lambda rows: self._done_or_fenced(work, rows)
+        )
+
+    def replay(self, parked: ParkedLetter, handler: Callable[[Tx], object]) -> Result:
+        """Run ``handler`` and remove a dead letter in the same transaction, again if need be, until it is committed
+        once. No position moves.
+
+        The letter's row is the mutex: whoever comes second waits for it, finds it gone, and runs nothing
+        (``ALREADY_DONE``). An unanswered COMMIT is looked into the same way: a letter that is gone then was replayed.
+        """
+        work = Work.again(parked.group, parked.letter.record)
+        return self._until_committed(
+            f"dead letter {parked.id} of {work}", lambda: self._replaying(work, parked.id), handler, lambda _: None
+        )
+
+    def _until_committed(
+        self,
+        what: str,
+        begin: Callable[[], AbstractContextManager[Tx]],
+        handler: Callable[[Tx], object] | None,
+        settle: Callable[[NotMoved], None],
+    ) -> Result:
+        """``settle`` raises if what did not move was not done before."""
+        patience = Patience(self.limits, what)
         attempts = unknown = 0
         while True:
             attempts += 1
             try:
-                with self._open(work) as tx:
+                with begin() as tx:
                     if handler is not None:
                         handler(tx)
                 return Result(Outcome.COMMITTED, attempts, unknown)
             except NotMoved as rows:
-                self._done_or_fenced(work, rows)
+                settle(rows)
                 return Result(Outcome.COMMITTED if unknown else Outcome.ALREADY_DONE, attempts, unknown)
             except Trouble as trouble:
                 unknown += isinstance(trouble, OutcomeUnknown)
@@ -217,15 +242,25 @@ class Ledger(ABC, Generic[Tx]):
     # The operator's side
 
     def edit(
-        self, group: str, offsets: Mapping[TopicPartition, int], *, note: str | None = None
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        note: str | None = None,
+        check: Callable[[Rows], object] | None = None,
     ) -> dict[TopicPartition, Position]:
-        """Set positions by hand. Their owners are fenced and go on from the new position."""
+        """Set positions by hand. Their owners are fenced and go on from the new position.
+
+        ``check`` is given the rows as they are, locked, and may raise: nothing is changed then. It may be run again.
+        """
         for tp, offset in offsets.items():
             if not 0 <= offset < 1 << 63:
                 raise ConfigurationError(f"{offset} is not an offset that {tp} can have")
         edited: dict[TopicPartition, Position] = {}
 
         def decide(rows: Rows) -> list[Change]:
+            if check is not None:
+                check(rows)
             changes = []
             for tp, offset in sorted(offsets.items()):
                 row = rows.get(tp)
@@ -319,8 +354,20 @@ class Ledger(ABC, Generic[Tx]):
         """Every group of the ledger: one query."""
 
     @abstractmethod
+    def totals(self) -> list[Totals]:
+        """What every group has in each of its topics, added up, in order: one query, however many partitions."""
+
+    @abstractmethod
     def journal(self, group: str, partition: TopicPartition | None = None) -> Iterator[Entry]:
         """The journal of a group or of one of its partitions, each partition's entries oldest first."""
+
+    @abstractmethod
+    def newest(self, group: str, partition: TopicPartition | None = None) -> Iterator[Entry]:
+        """The journal of a group or of one of its partitions backwards, each partition's newest entry first.
+
+        It is read page by page, so that whoever takes a few entries costs little, however long the journal is. Entries
+        of different partitions come in the order of time, as far as they do not overlap.
+        """
 
     def _history(self, group: str) -> Iterator[Entry]:
         """Like :meth:`journal`, in whatever order of the partitions is the quickest."""
@@ -334,9 +381,18 @@ class Ledger(ABC, Generic[Tx]):
     def dead_letters(self, group: str, *, after: int = 0, limit: int = 100) -> list[ParkedLetter]:
         """Dead letters of a group in the order in which they were parked, from behind the one with the id ``after``."""
 
+    def dead_letter(self, group: str, number: int) -> ParkedLetter | None:
+        """The dead letter of a group with this id, if it is there."""
+        found = self.dead_letters(group, after=number - 1, limit=1) if number > 0 else []
+        return found[0] if found and found[0].id == number else None
+
     @abstractmethod
     def drop_letters(self, group: str, ids: Iterable[int]) -> int:
         """Remove dead letters for good; how many there were."""
+
+    @abstractmethod
+    def failed_again(self, parked: ParkedLetter, error: str) -> bool:
+        """A replay failed: the letter counts another attempt and has a new error; whether it is still there."""
 
     @abstractmethod
     def _change(self, group: str, partitions: list[TopicPartition], decide: Decide) -> None:
@@ -352,6 +408,13 @@ class Ledger(ABC, Generic[Tx]):
     @abstractmethod
     def _detached(self, work: Work) -> AbstractContextManager[Tx]:
         """Like :meth:`_open`, without the advance."""
+
+    @abstractmethod
+    def _replaying(self, work: Work, number: int) -> AbstractContextManager[Tx]:
+        """Like :meth:`_open`, with the removal of a dead letter instead of the advance.
+
+        Raises :class:`NotMoved` if the letter is gone.
+        """
 
     @abstractmethod
     def _locked(self, work: Work) -> Rows:

@@ -8,13 +8,15 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 from tidegate.core.errors import TransactionBroken
-from tidegate.core.journal import Entry, Kind
+from tidegate.core.journal import Entry, Kind, in_time
 from tidegate.core.letters import ParkedLetter
 from tidegate.core.positions import Change, GroupState, Position
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Work
+from tidegate.core.totals import Totals
 from tidegate.ledger.base import Decide, Ledger, Rows
 from tidegate.ledger.limits import Limits
+from tidegate.ledger.totals import totals_of
 from tidegate.ledger.transaction import Transaction
 from tidegate.ledger.trouble import LockWaitOver, NotMoved
 
@@ -91,12 +93,20 @@ class MemoryLedger(Ledger[MemoryTransaction]):
         """See :meth:`Ledger.read_all`."""
         return {group: self.read(group) for group in sorted(self._groups)}
 
+    def totals(self) -> list[Totals]:
+        """See :meth:`Ledger.totals`."""
+        return totals_of(self.read_all().values())
+
     def journal(self, group: str, partition: TopicPartition | None = None) -> Iterator[Entry]:
         """See :meth:`Ledger.journal`."""
         journal = self._groups[group].journal if group in self._groups else {}
         wanted = sorted(journal, key=lambda tp: tp or ("", -1)) if partition is None else [partition]
         for tp in wanted:
             yield from list(journal.get(tp, ()))
+
+    def newest(self, group: str, partition: TopicPartition | None = None) -> Iterator[Entry]:
+        """See :meth:`Ledger.newest`."""
+        return iter(sorted(self.journal(group, partition), key=in_time, reverse=True))
 
     def prune(self, older_than: timedelta, group: str | None = None) -> int:
         """See :meth:`Ledger.prune`."""
@@ -126,6 +136,17 @@ class MemoryLedger(Ledger[MemoryTransaction]):
             stored.letters = kept
         return dropped
 
+    def failed_again(self, parked: ParkedLetter, error: str) -> bool:
+        """See :meth:`Ledger.failed_again`."""
+        with self._lock():
+            letters = self._groups[parked.group].letters if parked.group in self._groups else []
+            for place, each in enumerate(letters):
+                if each.id == parked.id:
+                    letter = each.letter._replace(error=error, attempts=each.letter.attempts + 1)
+                    letters[place] = each._replace(letter=letter)
+                    return True
+        return False
+
     def _change(self, group: str, partitions: list[TopicPartition], decide: Decide) -> None:
         with self._lock():
             self._store(group, decide(self._rows(group, partitions)))
@@ -144,6 +165,19 @@ class MemoryLedger(Ledger[MemoryTransaction]):
         with self._lock():
             tx = MemoryTransaction(work)
             yield tx
+            self._commit(tx)
+
+    @contextmanager
+    def _replaying(self, work: Work, number: int) -> Iterator[MemoryTransaction]:
+        with self._lock():
+            if self.dead_letter(work.group, number) is None:
+                raise NotMoved({})
+            tx = MemoryTransaction(work)
+            tx.sealed = True
+            yield tx
+            self._check_sentinel(tx)
+            stored = self._groups[work.group]
+            stored.letters = [parked for parked in stored.letters if parked.id != number]
             self._commit(tx)
 
     def _advance(self, tx: MemoryTransaction) -> None:

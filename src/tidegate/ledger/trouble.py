@@ -56,7 +56,10 @@ class OutcomeUnknown(Trouble):
 
 
 class NotMoved(Exception):
-    """The compare-and-set did not match every row; carries the rows as they are, read under their locks."""
+    """The compare-and-set did not match every row; carries the rows as they are, read under their locks.
+
+    Of a replay: the dead letter is gone.
+    """
 
     def __init__(self, rows: Mapping[TopicPartition, Position]) -> None:
         super().__init__("the compare-and-set did not match")

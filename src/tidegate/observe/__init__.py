@@ -1,5 +1,6 @@
 """One stream of events about listeners and pipelines, and those who listen to it."""
 
+from tidegate.observe.health import Health, ObservedHealth, ReadPosition
 from tidegate.observe.log import LoggingObserver
 from tidegate.observe.observer import (
     Claimed,
@@ -26,13 +27,16 @@ __all__ = [
     "DeadLettered",
     "Event",
     "FencedOff",
+    "Health",
     "LagSeen",
     "LoggingObserver",
+    "ObservedHealth",
     "Observer",
     "Observers",
     "Paused",
     "Polled",
     "PrometheusObserver",
+    "ReadPosition",
     "Rebalanced",
     "Retried",
     "Skipped",

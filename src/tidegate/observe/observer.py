@@ -39,7 +39,8 @@ class Polled(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """A transaction was committed: its spans, how long handler and commit took together, in seconds."""
+    """A transaction was committed: its spans, how long handler and commit took together, in seconds, and the handler
+    alone, where that is known."""
 
     group: str
     spans: tuple[Span, ...]
@@ -47,6 +48,7 @@ class Committed(NamedTuple):
     attempts: int
     unknown_outcomes: int
     already_done: bool
+    handler_seconds: float | None = None
 
 
 class Claimed(NamedTuple):

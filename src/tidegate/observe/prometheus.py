@@ -18,6 +18,7 @@ from tidegate.observe.observer import (
     Rebalanced,
     Retried,
     Skipped,
+    StoreBack,
     StoreLost,
 )
 
@@ -28,6 +29,7 @@ __all__ = ["PrometheusObserver"]
 
 _PLACE = ("group", "topic", "partition")
 _COMMIT_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_BATCH_BUCKETS = (1, 10, 100, 1_000, 10_000, 100_000)
 _REBALANCE_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -70,6 +72,20 @@ class PrometheusObserver:
             buckets=_COMMIT_BUCKETS,
             registry=where,
         )
+        self._handler_seconds = Histogram(
+            "tidegate_handler_seconds",
+            "Time of the handler alone",
+            ("group",),
+            buckets=_COMMIT_BUCKETS,
+            registry=where,
+        )
+        self._batch_records = Histogram(
+            "tidegate_batch_records",
+            "Records of a transaction",
+            ("group",),
+            buckets=_BATCH_BUCKETS,
+            registry=where,
+        )
         self._rebalance_seconds = Histogram(
             "tidegate_rebalance_seconds",
             "Time that a change of the assignment took here",
@@ -78,6 +94,9 @@ class PrometheusObserver:
             registry=where,
         )
         self._lag = Gauge("tidegate_lag_records", "Offsets between position and end of the log", _PLACE, registry=where)
+        self._away = Gauge(
+            "tidegate_away", "1 while the ledger, the broker or a topic is away", ("group", "kind"), registry=where
+        )
         self._paused = Gauge("tidegate_paused", "1 while an operator has paused the group", ("group",), registry=where)
 
     def __call__(self, event: Event) -> None:
@@ -107,6 +126,9 @@ class PrometheusObserver:
                 self._paused.labels(group).set(event.paused)
             case StoreLost():
                 self._outages.labels(group).inc()
+                self._away.labels(group, event.what).set(1)
+            case StoreBack():
+                self._away.labels(group, event.what).set(0)
 
     def _committed(self, event: Committed) -> None:
         group = event.group
@@ -115,6 +137,9 @@ class PrometheusObserver:
         self._unknown.labels(group).inc(event.unknown_outcomes)
         self._already.labels(group).inc(event.already_done)
         self._commit_seconds.labels(group).observe(event.seconds)
+        self._batch_records.labels(group).observe(sum(span.records for span in event.spans))
+        if event.handler_seconds is not None:
+            self._handler_seconds.labels(group).observe(event.handler_seconds)
         for span in event.spans:
             self._records.labels(group, *map(str, span.partition)).inc(span.records)
 

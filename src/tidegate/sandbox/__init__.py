@@ -8,16 +8,20 @@ from __future__ import annotations
 from tidegate.sandbox.cluster import KafkaCluster
 from tidegate.sandbox.database import Database
 from tidegate.sandbox.errors import SandboxError
+from tidegate.sandbox.executor import Executor
 from tidegate.sandbox.kafka import Kafka
 from tidegate.sandbox.mariadb import MariaDB
 from tidegate.sandbox.postgres import Postgres
 from tidegate.sandbox.proxy import Proxy
 from tidegate.sandbox.redis import Redis
 from tidegate.sandbox.server import Server
+from tidegate.sandbox.spark import SparkCluster
+from tidegate.sandbox.spark_nodes import SparkMaster, SparkWorker
 from tidegate.sandbox.trap import Trap
 
 __all__ = [
     "Database",
+    "Executor",
     "Kafka",
     "KafkaCluster",
     "MariaDB",
@@ -26,5 +30,8 @@ __all__ = [
     "Redis",
     "SandboxError",
     "Server",
+    "SparkCluster",
+    "SparkMaster",
+    "SparkWorker",
     "Trap",
 ]

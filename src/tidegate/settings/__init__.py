@@ -2,6 +2,7 @@
 
 from tidegate.settings.masking import masked
 from tidegate.settings.on_error import OnError
+from tidegate.settings.pipelines import PipelineFormat, PipelineSettings, RunSettings, SparkSettings
 from tidegate.settings.refusals import refuse_unsafe
 from tidegate.settings.settings import (
     KafkaSettings,
@@ -9,6 +10,7 @@ from tidegate.settings.settings import (
     LimitSettings,
     ListenerSettings,
     Settings,
+    settings_file,
 )
 from tidegate.settings.sinks import IntoSettings, SinkFormat, SinkSettings, TableMode
 
@@ -19,10 +21,15 @@ __all__ = [
     "LimitSettings",
     "ListenerSettings",
     "OnError",
+    "PipelineFormat",
+    "PipelineSettings",
+    "RunSettings",
     "Settings",
     "SinkFormat",
     "SinkSettings",
+    "SparkSettings",
     "TableMode",
     "masked",
     "refuse_unsafe",
+    "settings_file",
 ]

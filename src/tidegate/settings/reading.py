@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -18,9 +18,13 @@ __all__ = ["read"]
 Model = TypeVar("Model")
 
 
-def read(model: type[Model], file: Path | None, environ: Mapping[str, str]) -> Model:
-    """The model, filled from ``file`` and then from ``environ``."""
-    tree = plant(file, environ)
+def read(
+    model: type[Model], file: Path | None, environ: Mapping[str, str], sections: Collection[str] | None = None
+) -> Model:
+    """The model, filled from ``file`` and then from ``environ``, or from it only in ``sections`` that the file has."""
+    tree = plant(file, environ, sections)
+    if not tree and (required := _required(model)):
+        raise ConfigurationError(f"{file or 'the environment'}: {required[0]!r} is missing")
     known = list(_keys(model))
     for key, leaf in _unknown(tree, (), known, str(file)):
         raise ConfigurationError(f"{where(key, leaf)}: there is no such setting; {_advice(key, leaf, known)}")
@@ -33,13 +37,17 @@ def _section(kind: Any, tree: Tree, key: Key, base: Any) -> Any:
     hints = get_type_hints(kind)
     defaults = {item.name: item.default for item in fields(kind)}
     values = {name: _value(hints[name], node, (*key, name), defaults[name]) for name, node in tree.items()}
-    for item in fields(kind):
-        if base is None and item.name not in values and item.default is item.default_factory is MISSING:
-            raise ConfigurationError(f"{where(key, tree)}: {item.name!r} is missing")
+    if base is None and (missing := [name for name in _required(kind) if name not in values]):
+        raise ConfigurationError(f"{where(key, tree)}: {missing[0]!r} is missing")
     try:
         return kind(**values) if base is None else replace(base, **values)
     except ConfigurationError as error:
         raise ConfigurationError(f"{where(key, tree)}: {error}") from None
+
+
+def _required(kind: Any) -> list[str]:
+    """The settings that have no default."""
+    return [item.name for item in fields(kind) if item.default is item.default_factory is MISSING]
 
 
 def _value(hint: Any, node: Tree | Leaf, key: Key, default: Any) -> Any:
@@ -54,9 +62,8 @@ def _value(hint: Any, node: Tree | Leaf, key: Key, default: Any) -> Any:
         return {name: _value(inner, table, (*key, name), None) for name, table in node.items()}
     if get_origin(kind) is Mapping:
         return {
-            name: passed_through(leaf.raw, where((*key, name), leaf))
+            name: passed_through(leaf.raw if isinstance(leaf, Leaf) else leaf, where((*key, name), leaf))
             for name, leaf in node.items()
-            if isinstance(leaf, Leaf)
         }
     if is_dataclass(kind):
         return _section(kind, node, key, default if is_dataclass(default) else None)

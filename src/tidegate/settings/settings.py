@@ -27,6 +27,7 @@ __all__ = [
     "LimitSettings",
     "ListenerSettings",
     "Settings",
+    "settings_file",
 ]
 
 # A transaction takes what came in while the one before it ran: quick where there is little, large where there is much.
@@ -154,6 +155,11 @@ class Settings(Masked):
         directory if there is one; what the environment says goes before what the file says.
         """
         environ = os.environ if environ is None else environ
-        chosen = path or environ.get("TIDEGATE_CONFIG")
-        default = Path("tidegate.toml")
-        return read(cls, Path(chosen) if chosen else default if default.exists() else None, environ)
+        return read(cls, settings_file(path, environ), environ)
+
+
+def settings_file(path: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None) -> Path | None:
+    """The file that :meth:`Settings.load` reads with the same arguments; ``None`` if it reads none."""
+    chosen = path or (os.environ if environ is None else environ).get("TIDEGATE_CONFIG")
+    default = Path("tidegate.toml")
+    return Path(chosen) if chosen else default if default.exists() else None

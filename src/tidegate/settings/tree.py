@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -16,7 +16,13 @@ Key: TypeAlias = tuple[str, ...]
 
 _PREFIX = "TIDEGATE_"
 # These are said to others than the model.
-_OTHERS = {"TIDEGATE_CONFIG", "TIDEGATE_CACHE", "TIDEGATE_IVY_SETTINGS", "TIDEGATE_TEST_BROKER"}
+_OTHERS = {
+    "TIDEGATE_CONFIG",
+    "TIDEGATE_CACHE",
+    "TIDEGATE_DASHBOARD_TOKEN",
+    "TIDEGATE_IVY_SETTINGS",
+    "TIDEGATE_TEST_BROKER",
+}
 # Kubernetes puts the address of a service called tidegate, or tidegate-…, into every container of its namespace.
 _SERVICE_LINK = re.compile(
     r"TIDEGATE_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
@@ -24,6 +30,7 @@ _SERVICE_LINK = re.compile(
 _REFERENCE = re.compile(r"(\$?)\$\{([A-Za-z_]\w*)\}")
 _SHORT = {("kafka",): "bootstrap", ("ledger",): "url"}  # kafka = "…" says kafka.bootstrap
 _CLIENT = ("kafka", "client")  # a table whose keys are librdkafka's
+_DOTTED = (_CLIENT, ("spark", "conf"), ("schema",))  # tables whose keys have dots in them
 
 
 class Leaf(NamedTuple):
@@ -36,11 +43,15 @@ class Leaf(NamedTuple):
 Tree: TypeAlias = "dict[str, Tree | Leaf]"
 
 
-def plant(file: Path | None, environ: Mapping[str, str]) -> Tree:
-    """The tree of ``file``, with what ``environ`` sets laid over it."""
+def plant(file: Path | None, environ: Mapping[str, str], sections: Collection[str] | None = None) -> Tree:
+    """The tree of ``file``, with what ``environ`` sets laid over it: over everything, or over those of the
+    ``sections`` that the file has.
+    """
     tree = {} if file is None else _grown(_parsed(file), (), str(file), environ)
+    within = None if sections is None else tree.keys() & set(sections)
     for key, value in _variables(environ):
-        _lay(tree, key, Leaf(value, None))
+        if within is None or key[0] in within:
+            _lay(tree, key, Leaf(value, None))
     return tree
 
 
@@ -76,7 +87,7 @@ def _grown(table: Mapping[str, Any], key: Key, file: str, environ: Mapping[str, 
         here = (*key, name)
         if isinstance(value, dict):
             inner = _grown(value, here, file, environ)
-            tree[name] = {".".join(path): leaf for path, leaf in _leaves(inner)} if here == _CLIENT else inner
+            tree[name] = {".".join(path): leaf for path, leaf in _leaves(inner)} if here in _DOTTED else inner
         elif isinstance(value, str):
             leaf = Leaf(_resolved(value, f"{file}: {'.'.join(here)}", environ), file)
             tree[name] = {_SHORT[here]: leaf} if here in _SHORT else leaf

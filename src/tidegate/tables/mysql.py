@@ -17,6 +17,7 @@ from tidegate.tables.misfit import DoesNotFit
 from tidegate.tables.naming import Names
 from tidegate.tables.rows import Rows
 from tidegate.tables.types import TypeName
+from tidegate.tables.upserting import mysql_conflict
 from tidegate.tables.writer import Writer, parameters_of
 
 __all__ = ["MySQLWriter"]
@@ -89,15 +90,7 @@ class MySQLWriter(Writer):
         return load(conn, statement, joined([_field(array, column) for column, array in self._columns(batch)]))
 
     def _merge(self, conn: Connection, batch: Any) -> None:
-        # Setting the key to itself is how "do nothing" is said: IGNORE would pass over errors as well.
-        names = self._others(batch) or list(self.layout.table.key[:1])
-        self._insert(conn, batch, f" ON DUPLICATE KEY UPDATE {', '.join(map(self._change, names))}")
-
-    def _change(self, name: str) -> str:
-        quoted = _BOUND.quote(name)
-        if name not in self.layout.added:
-            return f"{quoted} = VALUES({quoted})"
-        return f"{quoted} = COALESCE({quoted} + VALUES({quoted}), {quoted}, VALUES({quoted}))"
+        self._insert(conn, batch, mysql_conflict(self.layout, batch.schema.names))
 
     def _insert(self, conn: Connection, batch: Any, conflict: str) -> None:
         names = batch.schema.names

@@ -14,6 +14,7 @@ from tidegate.tables.column import Column
 from tidegate.tables.lines import escaped, hexadecimal, joined, moments
 from tidegate.tables.naming import Names
 from tidegate.tables.types import TypeName
+from tidegate.tables.upserting import postgres_conflict
 from tidegate.tables.writer import Writer, driver_errors
 
 __all__ = ["PostgresWriter"]
@@ -48,15 +49,7 @@ class PostgresWriter(Writer):
             copy.write(lines)
 
     def _merge(self, conn: Connection, batch: Any) -> None:
-        key = _BOUND.listed(self.layout.table.key)
-        changes = ", ".join(map(self._change, self._others(batch)))
-        self._insert(conn, batch, f" ON CONFLICT ({key}) DO " + (f"UPDATE SET {changes}" if changes else "NOTHING"))
-
-    def _change(self, name: str) -> str:
-        quoted = _BOUND.quote(name)
-        if name not in self.layout.added:
-            return f"{quoted} = excluded.{quoted}"
-        return f"{quoted} = COALESCE(t.{quoted} + excluded.{quoted}, t.{quoted}, excluded.{quoted})"
+        self._insert(conn, batch, postgres_conflict(self.layout, batch.schema.names))
 
     def _insert(self, conn: Connection, batch: Any, conflict: str) -> None:
         names = batch.schema.names

@@ -31,7 +31,7 @@ from tidegate.tables.table import Table
 from tidegate.tables.types import ColumnType
 from tidegate.tables.writer import Writer
 
-__all__ = ["FormatChoice", "Target"]
+__all__ = ["FormatChoice", "Target", "write_rows"]
 
 FormatChoice: TypeAlias = "str | Format | RowFunction"
 """``"json"``, a format, or a function that makes rows of a record."""
@@ -42,6 +42,12 @@ _WRITERS: dict[str, type[Writer]] = {
     "mariadb": MySQLWriter,
     "sqlite": SQLiteWriter,
 }
+
+
+def write_rows(connection: Connection, layout: Layout, rows: Rows) -> None:
+    """Write rows on the connection of an open transaction. What only the database can tell raises its error."""
+    if len(rows):
+        _WRITERS[connection.dialect.name](layout).write(connection, rows)
 
 
 class Target:
@@ -121,9 +127,8 @@ class Target:
         return fit(layout, batch)
 
     def write(self, connection: Connection, rows: Rows) -> None:
-        """Write rows on the connection of an open transaction. What only the database can tell raises its error."""
-        if len(rows):
-            _WRITERS[self.engine.dialect.name](self.layout).write(connection, rows)
+        """Write rows on the connection of an open transaction: see :func:`write_rows`."""
+        write_rows(connection, self.layout, rows)
 
     def _current_reader(self) -> Reader:
         with self._changing:

@@ -12,6 +12,7 @@ from tidegate.core.letters import ParkedLetter
 from tidegate.core.positions import GroupState
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Claim, Move, Span, Work
+from tidegate.core.totals import Totals
 from tidegate.ledger import Ledger, Reclaimed, Result
 from tidegate.ledger.base import Claims, Decide, Rows
 from tidegate.ledger.claiming import StartAt
@@ -101,6 +102,17 @@ class WatchedLedger(Ledger[Any]):
             self._process.reached(Step.WRITTEN, work.group, work.partitions)
         self._process.reached(Step.COMMITTED, work.group, work.partitions)
 
+    @contextmanager
+    def _replaying(self, work: Work, number: int) -> Iterator[Any]:
+        self._process.live()
+        try:
+            with self._ledger._replaying(work, number) as tx:
+                yield tx
+                self._process.reached(Step.WRITTEN, work.group, work.partitions)
+        finally:
+            self._settle()
+        self._process.reached(Step.COMMITTED, work.group, work.partitions)
+
     def _change(self, group: str, partitions: list[TopicPartition], decide: Decide) -> None:
         self._process.live()
         self._ledger._change(group, partitions, decide)
@@ -127,6 +139,14 @@ class WatchedLedger(Ledger[Any]):
         """See :meth:`Ledger.read_all`."""
         return self._ledger.read_all()
 
+    def totals(self) -> list[Totals]:
+        """See :meth:`Ledger.totals`."""
+        return self._ledger.totals()
+
+    def newest(self, group: str, partition: TopicPartition | None = None) -> Iterator[Entry]:
+        """See :meth:`Ledger.newest`."""
+        return self._ledger.newest(group, partition)
+
     def journal(self, group: str, partition: TopicPartition | None = None) -> Iterator[Entry]:
         """See :meth:`Ledger.journal`."""
         return self._ledger.journal(group, partition)
@@ -134,6 +154,10 @@ class WatchedLedger(Ledger[Any]):
     def prune(self, older_than: timedelta, group: str | None = None) -> int:
         """See :meth:`Ledger.prune`."""
         return self._ledger.prune(older_than, group)
+
+    def failed_again(self, parked: ParkedLetter, error: str) -> bool:
+        """See :meth:`Ledger.failed_again`."""
+        return self._ledger.failed_again(parked, error)
 
     def dead_letters(self, group: str, *, after: int = 0, limit: int = 100) -> list[ParkedLetter]:
         """See :meth:`Ledger.dead_letters`."""

@@ -38,11 +38,12 @@ class Attempt:
     """The new texts of rows, each with the text that it replaces, and the lines of the journal about them.
 
     Every text names the attempt, so that the script knows its own work again if a client sends it twice. ``turn`` is
-    the turn that the caller holds, if any.
+    the turn that the caller holds, if any; ``letter`` the dead letter that is replayed.
     """
 
-    def __init__(self, group: str, turn: str = "") -> None:
+    def __init__(self, group: str, turn: str = "", letter: int | None = None) -> None:
         self.group = group
+        self._letter = "" if letter is None else str(letter)
         self.partitions: list[TopicPartition | None] = []
         self._turn = turn
         self._id = secrets.token_hex(8)
@@ -69,7 +70,8 @@ class Attempt:
         return args
 
     def _row_args(self) -> Iterator[Text | int]:
-        yield from (self._turn, self.group.encode(), group_text(GroupRow(self.group), self._id), len(self._rows))
+        yield from (self._turn, self._letter)
+        yield from (self.group.encode(), group_text(GroupRow(self.group), self._id), len(self._rows))
         for row in self._rows:
             yield from (row.field, row.before, row.after, len(row.entries), *map(entry_text, row.entries))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeAlias
 
@@ -17,6 +17,7 @@ from tidegate.core.journal import Entry, Kind
 from tidegate.core.letters import Letter, ParkedLetter
 from tidegate.core.positions import Identity, Position
 from tidegate.core.records import Record, TopicPartition
+from tidegate.core.totals import Totals
 
 __all__ = [
     "GroupRow",
@@ -26,7 +27,9 @@ __all__ = [
     "as_letter",
     "as_position",
     "as_positions",
+    "as_totals",
     "entry_text",
+    "error_text",
     "field",
     "group_text",
     "letter_text",
@@ -86,6 +89,23 @@ def _position(row: list[Any]) -> Position:
     return Position(source, next_offset, epoch, owner, token, seq, identity, deployment, _time(at))
 
 
+def as_totals(row: GroupRow, totals: Sequence[Sequence[Any]]) -> list[Totals]:
+    """The totals of a group, one for each topic, as their script gives them."""
+    found = [
+        Totals(
+            row.group,
+            row.paused,
+            topic if isinstance(topic, str) else topic.decode(),
+            partitions,
+            owned,
+            billions * 10**9 + rest,
+            _time(int(at)),
+        )
+        for topic, partitions, owned, billions, rest, at in totals
+    ]
+    return sorted(found) or [Totals(row.group, row.paused, None)]
+
+
 def entry_text(entry: Entry) -> str:
     """A line of the journal, open; its key says whose it is."""
     return _open(*entry[1:-1])
@@ -109,12 +129,21 @@ def letter_text(letter: Letter) -> str:
     return f"{record_text(letter.record, letter.attempts)},{json.dumps(letter.error)}"
 
 
-def as_letter(number: int, group: str, text: Text) -> ParkedLetter:
-    """A dead letter."""
+def error_text(error: str) -> str:
+    """The error of a dead letter by itself."""
+    return json.dumps(error)
+
+
+def as_letter(
+    number: int, group: str, text: Text, tries: tuple[Text | None, Text | None] = (None, None)
+) -> ParkedLetter:
+    """A dead letter; ``tries`` are the replays that failed since, and the error of the last one."""
     topic, partition, offset, key, value, headers, timestamp, attempts, error, at = json.loads(text)
     pairs = tuple((name, _bytes(value)) for name, value in headers)
     record = Record(topic, partition, offset, _bytes(key), _bytes(value), pairs, timestamp)
-    return ParkedLetter(number, group, Letter(record, error, attempts), _time(at))
+    more, last = tries
+    letter = Letter(record, error if last is None else json.loads(last), attempts + int(more or 0))
+    return ParkedLetter(number, group, letter, _time(at))
 
 
 def _open(*items: object) -> str:

@@ -1,8 +1,8 @@
--- Moves the rows, writes the journal, parks the letters and runs the user's commands, if every row is still as it was read.
--- Otherwise nothing changes, and the reply carries the rows as they are.
+-- Moves the rows, writes the journal, parks the letters and runs the user's commands, if every row is still as it was read,
+-- and the letter that is replayed, if one is, still there. Otherwise nothing changes, and the reply carries the rows as they are.
 --
--- KEYS  groups, the hash that holds the rows, letters, turn, then each row's journal
--- ARGV  the turn that the caller holds or ''; group, its new row or '';
+-- KEYS  groups, the hash that holds the rows, letters, turn, tries, then each row's journal
+-- ARGV  the turn that the caller holds or ''; the letter to remove or ''; group, its new row or '';
 --       rows:     count, then each: field, text as read ('' if absent), new text, count of entries, entries
 --       letters:  count, letters
 --       commands: count, where they belong, the letter of those without a record;
@@ -21,10 +21,10 @@ end
 local time = redis.call('TIME')
 local at = ',' .. time[1] .. ('0'):rep(6 - #time[2]) .. time[2] .. ']'
 
-local my_turn, group, new_group = take(), take(), take()
+local my_turn, replayed, group, new_group = take(), take(), take(), take()
 local rows, found, unchanged, landed = {}, {}, true, true
 for i = 1, tonumber(take()) do
-  local row = {field = take(), before = take(), after = take(), journal = KEYS[4 + i], entries = {}}
+  local row = {field = take(), before = take(), after = take(), journal = KEYS[5 + i], entries = {}}
   for e = 1, tonumber(take()) do row.entries[e] = take() .. at end
   local now = redis.call('HGET', KEYS[2], row.field) or ''
   unchanged = unchanged and now == row.before
@@ -40,13 +40,20 @@ if landed and #rows > 0 then return {1, 0} end
 local turn = redis.call('GET', KEYS[4])
 if turn and turn ~= my_turn then return {2, 0} end
 if not unchanged then return {0, '[' .. table.concat(found, ',') .. ']'} end
+local letter_id = replayed .. '-0'
+if replayed ~= '' and #redis.call('XRANGE', KEYS[3], letter_id, letter_id) == 0 then return {0, '[]'} end
 
 -- A key of another type fails here, not halfway.
 for _, row in ipairs(rows) do redis.call('LLEN', row.journal) end
 redis.call('XLEN', KEYS[3])
+redis.call('HLEN', KEYS[5])
 local is_new_group = new_group ~= '' and redis.call('HEXISTS', KEYS[1], group) == 0
 
 if turn then redis.call('DEL', KEYS[4]) end
+if replayed ~= '' then
+  redis.call('XDEL', KEYS[3], letter_id)
+  redis.call('HDEL', KEYS[5], replayed .. ':attempts', replayed .. ':error')
+end
 if is_new_group then redis.call('HSET', KEYS[1], group, new_group .. at) end
 for _, row in ipairs(rows) do
   redis.call('HSET', KEYS[2], row.field, row.after .. at)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from heapq import merge
 from importlib.resources import files
 from typing import Any, Self, TypeAlias, TypeVar
 
@@ -17,11 +18,12 @@ from redis.exceptions import ResponseError
 from redis.retry import Retry
 
 from tidegate.core.errors import ConfigurationError, LedgerUnavailable, SchemaError
-from tidegate.core.journal import Entry, Kind
+from tidegate.core.journal import Entry, Kind, in_time
 from tidegate.core.letters import ParkedLetter
 from tidegate.core.positions import GroupState, Position
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Work
+from tidegate.core.totals import Totals
 from tidegate.ledger.base import Decide, Ledger, Rows
 from tidegate.ledger.limits import Limits
 from tidegate.ledger.redis import codec
@@ -39,6 +41,7 @@ T = TypeVar("T")
 SCHEMA_VERSION = 1
 _PREFIX = "{tidegate}:"
 _PAGE = 1_000
+_FIRST_PAGE = 50  # of each of many journals
 _KEYS_AT_ONCE = 100
 _TURN_MS = 500
 _NOT_YOUR_TURN = 2
@@ -64,9 +67,9 @@ class RedisLedger(Ledger[RedisTransaction]):
         self._encode: Encode = self._client.get_encoder().encode
         self._prefix = prefix.encode()
         self._is_mine = self._is_ready = False
-        self._commit, self._read, self._page, self._prune = (
+        self._commit, self._read, self._page, self._prune, self._tried, self._totals = (
             self._client.register_script(files(__package__).joinpath(f"{name}.lua").read_bytes())
-            for name in ("commit", "read", "journal", "prune")
+            for name in ("commit", "read", "journal", "prune", "tried", "totals")
         )
 
     @classmethod
@@ -153,6 +156,18 @@ class RedisLedger(Ledger[RedisTransaction]):
         states = (_group_state("", state, rows) for state, rows in zip(reply[::2], reply[1::2], strict=True))
         return {state.group: state for state in sorted(states, key=lambda state: state.group)}
 
+    def totals(self) -> list[Totals]:
+        """See :meth:`Ledger.totals`."""
+        what = "adding up the positions"
+        rows = (codec.as_group("", text) for text in self._asked(what, lambda: self._client.hvals(self._key("groups"))))
+        groups = sorted(rows)
+        found: list[Totals] = []
+        for some in (groups[i : i + _KEYS_AT_ONCE] for i in range(0, len(groups), _KEYS_AT_ONCE)):
+            keys = [self._key("positions", row.group) for row in some]
+            for row, totals in zip(some, self._asked(what, partial(self._totals, keys)), strict=True):
+                found += codec.as_totals(row, totals)
+        return found
+
     def journal(self, group: str, partition: TopicPartition | None = None) -> Iterator[Entry]:
         """See :meth:`Ledger.journal`. Read page by page, so that a long journal does not hold Redis up."""
         wanted = [None, *sorted(self.read(group).positions)] if partition is None else [partition]
@@ -163,6 +178,41 @@ class RedisLedger(Ledger[RedisTransaction]):
                     yield from (codec.as_entry(tp, text) for text in page)
                     following = (tp, place + len(page), page[-1])
                     ((place, page),) = self._pages(group, [following]) if len(page) == _PAGE else ((0, []),)
+
+    def newest(self, group: str, partition: TopicPartition | None = None) -> Iterator[Entry]:
+        """See :meth:`Ledger.newest`."""
+        wanted = [None, *sorted(self.read(group).positions)] if partition is None else [partition]
+        ends: list[list[Text]] = []
+        for some in (wanted[i : i + _KEYS_AT_ONCE] for i in range(0, len(wanted), _KEYS_AT_ONCE)):
+            ends += self._ends(group, some, 0, _FIRST_PAGE)
+        each = (self._backwards(group, tp, end) for tp, end in zip(wanted, ends, strict=True))
+        return merge(*each, key=in_time, reverse=True)
+
+    def _backwards(self, group: str, partition: TopicPartition | None, page: list[Text]) -> Iterator[Entry]:
+        """A journal from its last page on, which ``page`` is, to its beginning."""
+        taken, size, last = 0, _FIRST_PAGE, None
+        while page:
+            for text in reversed(page):
+                entry = codec.as_entry(partition, text)
+                if last is None or entry.seq < last:  # what was appended meanwhile has shifted the pages
+                    last = entry.seq
+                    yield entry
+            taken += len(page)
+            (page,) = self._ends(group, [partition], taken, _PAGE) if len(page) == size else ([],)
+            size = _PAGE
+
+    def _ends(
+        self, group: str, partitions: Sequence[TopicPartition | None], behind: int, size: int
+    ) -> list[list[Text]]:
+        """As many entries of each journal, before the last ``behind`` ones."""
+
+        def ask() -> list[list[Text]]:
+            pipeline = self._client.pipeline(transaction=False)
+            for tp in partitions:
+                pipeline.lrange(self._journal_key(group, tp), -behind - size, -behind - 1)
+            return list(pipeline.execute())
+
+        return self._asked(f"reading the journal of group {group!r}", ask)
 
     def _pages(
         self, group: str, places: Sequence[tuple[TopicPartition | None, int, Text]]
@@ -178,10 +228,21 @@ class RedisLedger(Ledger[RedisTransaction]):
             f"reading the dead letters of group {group!r}",
             lambda: self._client.xrange(self._key("letters", group), first, "+", count=limit) if limit > 0 else [],
         )
+        numbers = [int(_encoded(number).partition(b"-")[0]) for number, _ in found]
+        tries = self._tries(group, numbers)
         return [
-            codec.as_letter(int(_encoded(number).partition(b"-")[0]), group, *letter.values())
-            for number, letter in found
+            codec.as_letter(number, group, next(iter(letter.values())), tried)
+            for number, (_, letter), tried in zip(numbers, found, tries, strict=True)
         ]
+
+    def _tries(self, group: str, numbers: list[int]) -> list[tuple[Text | None, Text | None]]:
+        """How often each of these letters failed again, and with which error the last time."""
+        if not numbers:
+            return []
+        fields = [f"{number}:{what}" for number in numbers for what in ("attempts", "error")]
+        what, key = f"reading the dead letters of group {group!r}", self._key("tries", group)
+        found = self._asked(what, lambda: self._client.hmget(key, fields))
+        return list(zip(found[::2], found[1::2], strict=True))
 
     # Writing
 
@@ -226,6 +287,19 @@ class RedisLedger(Ledger[RedisTransaction]):
         yield tx
         _, tx.failed = self._sent(Attempt(work.group), tx)
 
+    @contextmanager
+    def _replaying(self, work: Work, number: int) -> Iterator[RedisTransaction]:
+        self._ready()
+        with self._meant():
+            if not self._client.xrange(self._key("letters", work.group), f"{number}-0", f"{number}-0"):
+                raise NotMoved({})  # the script will look again, but here the handler has not run in vain
+        tx = RedisTransaction(work, self._encode)
+        yield tx
+        removed, answer = self._sent(Attempt(work.group, letter=number), tx)
+        if not removed:
+            raise NotMoved({})
+        tx.failed = answer
+
     def _locked(self, work: Work) -> Rows:
         """A plain read, as nothing is decided on it that a script still on its way could overturn: that one loses its
         compare-and-set against what the caller does next, or comes first and is known by its token then."""
@@ -244,7 +318,7 @@ class RedisLedger(Ledger[RedisTransaction]):
         the script sees that it has run before, and does nothing.
         """
         rows = self._key("groups") if attempt.partitions == [None] else self._key("positions", attempt.group)
-        keys = [self._key("groups"), rows, self._key("letters", attempt.group), self._key("turn", attempt.group)]
+        keys = [self._key("groups"), rows, *(self._key(kind, attempt.group) for kind in ("letters", "turn", "tries"))]
         keys += [self._journal_key(attempt.group, tp) for tp in attempt.partitions]
         args = attempt.args(tx)
         with self._meant(OutcomeUnknown):
@@ -288,8 +362,20 @@ class RedisLedger(Ledger[RedisTransaction]):
     def drop_letters(self, group: str, ids: Iterable[int]) -> int:
         """See :meth:`Ledger.drop_letters`."""
         numbers = [f"{number}-0" for number in ids if number > 0]
-        drop = partial(self._client.xdel, self._key("letters", group), *numbers)
-        return int(self._asked(f"dropping dead letters of group {group!r}", drop)) if numbers else 0
+        if not numbers:
+            return 0
+        what, drop = f"dropping dead letters of group {group!r}", self._client.xdel
+        dropped = int(self._asked(what, lambda: drop(self._key("letters", group), *numbers)))
+        tries = [f"{number[:-2]}:{name}" for number in numbers for name in ("attempts", "error")]
+        self._asked(what, lambda: self._client.hdel(self._key("tries", group), *tries))
+        return dropped
+
+    def failed_again(self, parked: ParkedLetter, error: str) -> bool:
+        """See :meth:`Ledger.failed_again`. The letters are a stream, whose entries do not change: tries are beside."""
+        keys = [self._key(kind, parked.group) for kind in ("letters", "tries")]
+        args: list[Text | int] = [parked.id, codec.error_text(error)]
+        what = f"noting a failed replay of group {parked.group!r}"
+        return bool(self._asked(what, lambda: self._tried(keys, args)))
 
     # Keys and errors
 

@@ -13,13 +13,16 @@ from tidegate.core.letters import Letter, ParkedLetter
 from tidegate.core.positions import Change, Identity, Position
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.spans import Work
+from tidegate.core.totals import Totals
 from tidegate.ledger.sql.dialect import NOTE_LENGTH
 
 __all__ = [
     "as_entry",
     "as_letter",
     "as_position",
+    "as_totals",
     "entry_rows",
+    "error_text",
     "letter_row",
     "note_text",
     "position_rows",
@@ -107,6 +110,14 @@ def as_position(row: Sequence[Any], time: Time | None = None) -> Position:
     )
 
 
+def as_totals(row: Sequence[Any], time: Time) -> Totals:
+    """A row of the totals, whose sum of offsets comes in two halves."""
+    group, paused, topic, partitions, owned, high, low, at = row
+    if topic is None:
+        return Totals(group, bool(paused), None)
+    return Totals(group, bool(paused), topic, partitions, owned, (int(high) << 32) + int(low), time(at))
+
+
 def as_entry(row: Sequence[Any], time: Time) -> Entry:
     """A row of the journal."""
     topic, partition, seq, kind, start, end, records, epoch, owner, token, note, at = row
@@ -126,7 +137,7 @@ def letter_row(letter: Letter) -> dict[str, Any]:
         "record_value": record.value,
         "record_timestamp": record.timestamp,
         "headers": json.dumps(headers),
-        "error": _storable(letter.error),
+        "error": error_text(letter.error),
         "attempts": letter.attempts,
     }
 
@@ -137,6 +148,11 @@ def as_letter(group: str, row: Sequence[Any], time: Time) -> ParkedLetter:
     decoded = tuple((name, None if v is None else base64.b64decode(v)) for name, v in json.loads(headers))
     record = Record(topic, partition, offset, _bytes(key), _bytes(value), decoded, timestamp)
     return ParkedLetter(number, group, Letter(record, error, attempts), time(at))
+
+
+def error_text(error: str) -> str:
+    """An error as it can be stored, without what databases refuse."""
+    return _storable(error)
 
 
 def note_text(note: str | None) -> str | None:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Connection, Engine, TextClause, inspect
 from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
@@ -20,16 +20,16 @@ from tidegate.core.errors import (
     TransactionBroken,
 )
 from tidegate.core.journal import Entry, Kind
-from tidegate.core.letters import ParkedLetter
 from tidegate.core.positions import GroupState, Position
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Work
-from tidegate.ledger.base import Decide, Ledger, Rows
+from tidegate.core.totals import Totals
+from tidegate.ledger.base import Decide, Rows
 from tidegate.ledger.limits import Limits
 from tidegate.ledger.sql.codec import (
     as_entry,
-    as_letter,
     as_position,
+    as_totals,
     entry_rows,
     key_rows,
     letter_row,
@@ -39,11 +39,13 @@ from tidegate.ledger.sql.codec import (
 )
 from tidegate.ledger.sql.dialect import Dialect, driver_error
 from tidegate.ledger.sql.handover import Handover
+from tidegate.ledger.sql.letters import ENDED, SqlLetters
 from tidegate.ledger.sql.mysql import MySQL
 from tidegate.ledger.sql.postgres import Postgres
-from tidegate.ledger.sql.schema import STEPS, Tables, tables
+from tidegate.ledger.sql.schema import STEPS, tables
 from tidegate.ledger.sql.sqlite import SQLite
 from tidegate.ledger.sql.statements import Statements
+from tidegate.ledger.sql.store import Store
 from tidegate.ledger.sql.transaction import SqlTransaction
 from tidegate.ledger.trouble import Conflict, ConnectionLost, LockWaitOver, NotMoved, OutcomeUnknown
 
@@ -52,15 +54,7 @@ __all__ = ["SqlLedger"]
 _DIALECTS: dict[str, type[Dialect]] = {"sqlite": SQLite, "postgresql": Postgres, "mysql": MySQL, "mariadb": MySQL}
 
 
-class _Store(NamedTuple):
-    """What is known once the store has been met."""
-
-    dialect: Dialect
-    tables: Tables
-    statements: Statements
-
-
-class SqlLedger(Ledger[SqlTransaction]):
+class SqlLedger(SqlLetters):
     """Positions as rows of the database that the data goes to."""
 
     def __init__(
@@ -75,7 +69,7 @@ class SqlLedger(Ledger[SqlTransaction]):
         self.engine = engine
         self.prefix = prefix
         self._owned = owned
-        self._met: _Store | None = None
+        self._met: Store | None = None
         self._ready = False
         self._meeting = threading.RLock()
 
@@ -103,7 +97,7 @@ class SqlLedger(Ledger[SqlTransaction]):
         if self._owned:
             self.engine.dispose()
 
-    def _meet(self) -> _Store:
+    def _meet(self) -> Store:
         """Connect for the first time. Whoever cannot be reached now was never there: that is an error at once."""
         with self._meeting:
             if self._met is None:
@@ -117,10 +111,10 @@ class SqlLedger(Ledger[SqlTransaction]):
                     ) from None
                 dialect = _DIALECTS[self.engine.dialect.name](self.engine, self.limits, owned=self._owned)
                 defined = tables(self.prefix, dialect.layout)
-                self._met = _Store(dialect, defined, Statements(dialect, defined))
+                self._met = Store(dialect, defined, Statements(dialect, defined))
             return self._met
 
-    def _store(self) -> _Store:
+    def _store(self) -> Store:
         """The store, with tables that fit."""
         store = self._meet()
         if not self._ready:
@@ -172,6 +166,12 @@ class SqlLedger(Ledger[SqlTransaction]):
                 state.positions[position.partition] = position
         return dict(sorted(groups.items()))
 
+    def totals(self) -> list[Totals]:
+        """See :meth:`Ledger.totals`."""
+        store = self._store()
+        found = (as_totals(row, store.dialect.time) for row in self._query(store.statements.totals, {}))
+        return sorted(found, key=lambda total: (total.group, total.topic or ""))
+
     def journal(self, group: str, partition: TopicPartition | None = None) -> Iterator[Entry]:
         """See :meth:`Ledger.journal`."""
         statements = self._store().statements
@@ -179,6 +179,20 @@ class SqlLedger(Ledger[SqlTransaction]):
             return self._entries(statements.journal, {"group": group})
         key = {"group": group, "topic": partition.topic, "partition_id": partition.partition}
         return self._entries(statements.journal_of, key)
+
+    def newest(self, group: str, partition: TopicPartition | None = None) -> Iterator[Entry]:
+        """See :meth:`Ledger.newest`."""
+        store = self._store()
+        key: dict[str, Any] = {"group": group, "before": 1 << 62, "limit": _FIRST_PAGE}
+        statement = store.statements.newest
+        if partition is not None:
+            statement = store.statements.newest_of
+            key |= {"topic": partition.topic, "partition_id": partition.partition}
+        while rows := store.dialect.unpacked(self._query(statement, key)):
+            yield from (as_entry(row[1:], store.dialect.time) for row in rows)
+            if len(rows) < key["limit"]:
+                break
+            key |= {"before": rows[-1][0], "limit": _READ_AT_ONCE}
 
     def _history(self, group: str) -> Iterator[Entry]:
         return self._entries(self._store().statements.history, {"group": group})
@@ -190,12 +204,6 @@ class SqlLedger(Ledger[SqlTransaction]):
             for rows in result.partitions(_READ_AT_ONCE):
                 for row in dialect.unpacked(rows):
                     yield as_entry(row, dialect.time)
-
-    def dead_letters(self, group: str, *, after: int = 0, limit: int = 100) -> list[ParkedLetter]:
-        """See :meth:`Ledger.dead_letters`."""
-        store = self._store()
-        rows = self._query(store.statements.letters, {"group": group, "after": after, "limit": limit})
-        return [as_letter(group, row, store.dialect.time) for row in rows]
 
     def _query(self, statement: TextClause, parameters: dict[str, Any]) -> list[Any]:
         def ask() -> list[Any]:
@@ -321,11 +329,6 @@ class SqlLedger(Ledger[SqlTransaction]):
             after = last
         return pruned
 
-    def drop_letters(self, group: str, ids: Iterable[int]) -> int:
-        """See :meth:`Ledger.drop_letters`."""
-        keys = [{"group": group, "id": number} for number in ids]
-        return self._run_for_each("drop dead letters", self._store().statements.drop_letter, keys)
-
     def _run_for_each(self, what: str, statement: TextClause, parameters: list[dict[str, Any]]) -> int:
         def run() -> int:
             with self._session() as conn, self._own_errors():
@@ -346,7 +349,7 @@ class SqlLedger(Ledger[SqlTransaction]):
                 yield conn
                 with self._own_errors():
                     if not (self._sentinel_taken_back(conn, work) and dialect.intact(conn)):
-                        raise TransactionBroken(f"{work}: {_ENDED}")
+                        raise TransactionBroken(f"{work}: {ENDED}")
                 with self._commit_errors():
                     dialect.commit(conn)
                 dialect.restore(conn)
@@ -391,7 +394,7 @@ class SqlLedger(Ledger[SqlTransaction]):
             if dialect.is_duplicate(cause):
                 raise Conflict(_line(error)) from error
             if dialect.meddled(cause):
-                raise TransactionBroken(_ENDED) from error
+                raise TransactionBroken(ENDED) from error
             kind = dialect.refusal(cause) or LedgerError
             raise kind(f"the ledger at {self} refused: {_line(error)}{_ADVICE.get(kind, '')}") from error
 
@@ -407,9 +410,9 @@ class SqlLedger(Ledger[SqlTransaction]):
                 if trouble := dialect.trouble(cause):
                     raise trouble from error
                 if dialect.meddled(cause):
-                    raise TransactionBroken(f"{work}: {_ENDED}") from error
+                    raise TransactionBroken(f"{work}: {ENDED}") from error
             if isinstance(error, PendingRollbackError):  # SQLAlchemy's word for it, after a commit that was refused
-                raise TransactionBroken(f"{work}: {_ENDED}") from error
+                raise TransactionBroken(f"{work}: {ENDED}") from error
             if conn.invalidated or dialect.is_closed(conn):
                 raise ConnectionLost(f"the connection broke while the handler ran: {_line(error)}") from error
             raise
@@ -438,6 +441,7 @@ class SqlLedger(Ledger[SqlTransaction]):
         return f"{url.get_backend_name()}://{url.host or ''}{f':{url.port}' if url.port else ''}/{url.database or ''}"
 
 
+_FIRST_PAGE = 200  # journal entries, newest first: most questions are answered by these
 _READ_AT_ONCE = 1000  # journal entries that are in memory at a time
 _PRUNED_AT_ONCE = 5000  # entries looked at in one transaction, so that locks are held for moments
 
@@ -446,11 +450,6 @@ class _NoMatch(Exception):
     """The compare-and-set matched fewer rows than there are steps."""
 
 
-_ENDED = (
-    "the handler ended the transaction that it was given (by COMMIT, ROLLBACK, a statement that commits by itself, or "
-    "by swallowing an error that had ended it); nothing was committed. Leave the transaction to Tidegate, and run "
-    "statements that may fail inside `with tx.savepoint():`"
-)
 _ADVICE = {
     LedgerDenied: "; the ledger's login needs SELECT, INSERT, UPDATE and DELETE on its tables, and CREATE for create()",
     SchemaError: "; run ledger.create() with a login that may create tables",

@@ -116,25 +116,39 @@ def tables(prefix: str, layout: Layout) -> Tables:
         Column("updated_at", time, nullable=False),
     ]
     same_partition = ("consumer_group", "topic", "partition_id")
+    letter: list[Any] = [
+        number(),
+        *partition(),
+        Column("record_offset", BigInteger, nullable=False),
+        Column("record_key", blob),
+        Column("record_value", blob),
+        Column("record_timestamp", BigInteger),
+        Column("headers", long_text, nullable=False),
+        Column("error", long_text, nullable=False),
+        Column("attempts", Integer, nullable=False),
+        Column("at", time, nullable=False),
+        Index(f"{prefix}dead_letters_by_group", "consumer_group", "id"),
+    ]
     if layout.numbered_positions:
         position += [number(), UniqueConstraint(*same_partition, name=BY_PARTITION)]
     else:
         position += [PrimaryKeyConstraint(*same_partition)]
     guard = None
     if layout.sentinel:
-        # Always empty: an advance points to a row that is not there, and only the ledger takes that back before it
-        # commits.
+        # Always empty: an advance, or a letter that is being replayed, points to a row that is not there, and only the
+        # ledger takes that back before it commits.
         guard = table("sentinel", Column("id", SmallInteger, primary_key=True, autoincrement=False))
-        position += [
-            Column("sentinel", SmallInteger),
-            ForeignKeyConstraint(
-                ["sentinel"],
-                [guard.c.id],
-                name=prefix + "only_the_ledger_commits",
-                deferrable=True,
-                initially="DEFERRED",
-            ),
-        ]
+        for guarded in (position, letter):
+            guarded += [
+                Column("sentinel", SmallInteger),
+                ForeignKeyConstraint(
+                    ["sentinel"],
+                    [guard.c.id],
+                    name=prefix + "only_the_ledger_commits",
+                    deferrable=True,
+                    initially="DEFERRED",
+                ),
+            ]
     return Tables(
         schema=table("schema", Column("version", Integer, primary_key=True, autoincrement=False)),
         groups=table(
@@ -167,20 +181,7 @@ def tables(prefix: str, layout: Layout) -> Tables:
             if layout.numbered_parts
             else Index(f"{prefix}journal_by_group", "consumer_group", "id"),
         ),
-        dead_letters=table(
-            "dead_letters",
-            number(),
-            *partition(),
-            Column("record_offset", BigInteger, nullable=False),
-            Column("record_key", blob),
-            Column("record_value", blob),
-            Column("record_timestamp", BigInteger),
-            Column("headers", long_text, nullable=False),
-            Column("error", long_text, nullable=False),
-            Column("attempts", Integer, nullable=False),
-            Column("at", time, nullable=False),
-            Index(f"{prefix}dead_letters_by_group", "consumer_group", "id"),
-        ),
+        dead_letters=table("dead_letters", *letter),
         sentinel=guard,
     )
 

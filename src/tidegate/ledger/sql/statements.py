@@ -69,6 +69,13 @@ class Statements:
             f"SELECT g.consumer_group, NULL, g.paused, {row} FROM {groups} AS g "
             f"LEFT JOIN {positions} AS p ON p.consumer_group = g.consumer_group"
         )
+        # The halves of the offsets are added up on their own, so that no sum is too large for SQLite.
+        self.totals = _statement(
+            "SELECT g.consumer_group, g.paused, p.topic, count(p.topic), count(p.owner), sum(p.next_offset >> 32), "
+            f"sum(p.next_offset & 4294967295), max(p.updated_at) FROM {groups} AS g "
+            f"LEFT JOIN {positions} AS p ON p.consumer_group = g.consumer_group "
+            "GROUP BY g.consumer_group, g.paused, p.topic"
+        )
         self.insert_group = _statement(
             f"INSERT INTO {groups} (consumer_group, paused, seq, updated_at) "
             f"SELECT :group, FALSE, 0, {now} FROM (SELECT 1 AS one) AS o "
@@ -108,7 +115,21 @@ class Statements:
             f"SELECT id, {', '.join(_LETTER)}, at FROM {letters} WHERE consumer_group = :group AND id > :after "
             "ORDER BY id LIMIT :limit"
         )
-        self.drop_letter = _statement(f"DELETE FROM {letters} WHERE consumer_group = :group AND id = :id")
+        this_letter = "consumer_group = :group AND id = :id"
+        self.drop_letter = _statement(f"DELETE FROM {letters} WHERE {this_letter}")
+        self.letter_failed = _statement(
+            f"UPDATE {letters} SET attempts = attempts + 1, error = :error WHERE {this_letter}"
+        )
+        # A letter that is replayed is locked first and removed last: that it still points to the sentinel shows that
+        # it is the same transaction.
+        if dialect.layout.sentinel:
+            self.hold_letter = _statement(f"UPDATE {letters} SET sentinel = 1 WHERE {this_letter} RETURNING id")
+            self.remove_letter = _statement(f"DELETE FROM {letters} WHERE {this_letter} AND sentinel = 1")
+        else:
+            self.hold_letter = _statement(
+                f"SELECT p.id FROM {letters} AS p WHERE p.consumer_group = :group AND p.id = :id{dialect.locking}"
+            )
+            self.remove_letter = self.drop_letter
 
         self.set_paused = _statement(
             f"UPDATE {groups} SET paused = :paused, seq = seq + 1, updated_at = {now} "
@@ -119,11 +140,7 @@ class Statements:
             f"SELECT :group, '', -1, g.seq, :kind, 0, 0, 0, 0, NULL, NULL, :note, {now} "
             f"FROM {groups} AS g WHERE g.consumer_group = :group"
         )
-        columns = dialect.packed(["topic", "partition_id", *_ENTRY, "at"])
-        entries = f"SELECT {columns} FROM {journal} WHERE consumer_group = :group"
-        self.history = _statement(f"{entries} ORDER BY id")
-        self.journal = _statement(f"{entries} ORDER BY topic, partition_id, seq")
-        self.journal_of = _statement(f"{entries} AND topic = :topic AND partition_id = :partition_id ORDER BY id")
+        self._read_journal(dialect, journal)
         self.group_names = _statement(f"SELECT consumer_group FROM {groups}")
         self.oldest_entries = _statement(
             "SELECT max(id), min(CASE WHEN at >= :cutoff THEN id END) FROM ("
@@ -139,6 +156,19 @@ class Statements:
         self.now = _statement(f"SELECT {now}")
         holders = dialect.holders(positions, keys, _SAME_KEY)
         self.holders = None if holders is None else _statement(holders)
+
+    def _read_journal(self, dialect: Dialect, journal: str) -> None:
+        """The statements that read the journal, forwards and backwards."""
+        columns = dialect.packed(["topic", "partition_id", *_ENTRY, "at"])
+        entries = f"SELECT {columns} FROM {journal} WHERE consumer_group = :group"
+        self.history = _statement(f"{entries} ORDER BY id")
+        self.journal = _statement(f"{entries} ORDER BY topic, partition_id, seq")
+        self.journal_of = _statement(f"{entries} AND topic = :topic AND partition_id = :partition_id ORDER BY id")
+        numbered = dialect.packed(["id", "topic", "partition_id", *_ENTRY, "at"])
+        newest = f"SELECT {numbered} FROM {journal} WHERE consumer_group = :group AND id < :before"
+        backwards = "ORDER BY id DESC LIMIT :limit"
+        self.newest = _statement(f"{newest} {backwards}")
+        self.newest_of = _statement(f"{newest} AND topic = :topic AND partition_id = :partition_id {backwards}")
 
 
 def _statement(sql: str) -> TextClause:

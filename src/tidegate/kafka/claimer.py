@@ -1,15 +1,15 @@
-"""Claiming for a listener: by its settings, with what Kafka says of the topics."""
+"""Claiming for a listener or a pipeline: by its settings, with what Kafka says of the topics."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tidegate.app.spec import ListenerSpec
 from tidegate.core.positions import Identity
 from tidegate.core.records import TopicPartition
+from tidegate.core.recovery import Recreated
 from tidegate.core.spans import Claim
-from tidegate.core.start import Timestamp
+from tidegate.core.start import StartStrategy, Timestamp
 from tidegate.kafka.broker import Cluster
 from tidegate.kafka.positions import KafkaPositions
 from tidegate.ledger import Ledger
@@ -20,10 +20,20 @@ __all__ = ["Claimer"]
 class Claimer:
     """Claims partitions of one group."""
 
-    def __init__(self, spec: ListenerSpec, ledger: Ledger[Any] | KafkaPositions, admin: Cluster) -> None:
-        self._spec = spec
+    def __init__(
+        self,
+        group: str,
+        ledger: Ledger[Any] | KafkaPositions,
+        admin: Cluster,
+        *,
+        start: StartStrategy,
+        recreated: Recreated,
+    ) -> None:
+        self._group = group
         self._ledger = ledger
         self._admin = admin
+        self._start = start
+        self._recreated = recreated
 
     def claim(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Claim]:
         """Claim them in one transaction; those without a position begin by the start strategy."""
@@ -34,19 +44,19 @@ class Claimer:
             return self._admin.identities(topics)
 
         return self._ledger.claim(
-            self._spec.group,
+            self._group,
             wanted,
             self._starts,
             identities=identities,
-            deployment=self._spec.start.deployment,
-            restart=self._spec.recreated.restart,
+            deployment=self._start.deployment,
+            restart=self._recreated.restart,
         )
 
     def _starts(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         """Where partitions begin that have no position; one that is new to a topic known here, from its beginning."""
-        start = self._spec.start.start
+        start = self._start.start
         logs = self._admin.logs(partitions, start.at if isinstance(start, Timestamp) else None)
-        known = self._ledger.read(self._spec.group).positions
+        known = self._ledger.read(self._group).positions
         grown = {tp.topic for tp in known}
         added = [tp for tp in partitions if tp not in known and tp.topic in grown]
-        return self._spec.start.offsets(partitions, logs, added=added)
+        return self._start.offsets(partitions, logs, added=added)

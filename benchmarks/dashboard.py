@@ -1,0 +1,90 @@
+"""The dashboard over a ledger that has grown: how long a page takes."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.operating import BUSY, GROUPS, PARTITIONS, TOPICS, best, fill
+from benchmarks.report import Report
+from tidegate import open_ledger
+from tidegate.sandbox import Kafka, MariaDB, Postgres, Redis
+
+PAGES = {
+    "all groups": "/",
+    "groups that are searched for": "/?q=group-07&sort=lag",
+    "one group": f"/group?name={BUSY}",
+    "the journal": f"/journal?group={BUSY}",
+    "the journal, verified": f"/journal?group={BUSY}&verify=1",
+}
+
+
+def run(report: Report) -> None:
+    report.heading(f"Dashboard: {GROUPS:,} groups of {PARTITIONS} partitions")
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        kafka = stack.enter_context(Kafka())
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        topics = [NewTopic(f"topic-{number}", PARTITIONS, 1) for number in range(TOPICS)]
+        for future in admin.create_topics(topics).values():
+            future.result(60)
+        urls = {
+            "SQLite": f"sqlite:///{Path(folder) / 'ledger.db'}",
+            "MariaDB": stack.enter_context(MariaDB()).url,
+            "PostgreSQL": stack.enter_context(Postgres()).url,
+            "Redis": stack.enter_context(Redis()).url,
+        }
+        for name, url in urls.items():
+            with open_ledger(url) as ledger:
+                fill(ledger)
+            with dashboard(url, kafka.bootstrap) as visitor:
+                report.figure(f"{name}: all groups, first of all", best(lambda: visitor.get("/"), 1), "s", at_most=1.0)
+                for what, path in PAGES.items():
+                    taken = best(lambda path=path: visitor.get(path))  # type: ignore[misc]
+                    report.figure(f"{name}: {what}", taken, "s", at_most=1.0)
+
+
+class Visitor:
+    """Somebody who has logged in."""
+
+    def __init__(self, host: str, token: str) -> None:
+        self._host = host
+        self._headers: dict[str, str] = {}
+        answer = self._ask("POST", "/login", urlencode({"token": token}))
+        self._headers = {"Cookie": answer.headers["Set-Cookie"].partition(";")[0]}
+
+    def get(self, path: str) -> None:
+        answer = self._ask("GET", path)
+        assert answer.status == 200, answer.status
+
+    def _ask(self, method: str, path: str, body: str | None = None) -> http.client.HTTPResponse:
+        connection = http.client.HTTPConnection(self._host, timeout=60)
+        form = {"Content-Type": "application/x-www-form-urlencoded", "Origin": f"http://{self._host}"} if body else {}
+        connection.request(method, path, body, self._headers | form)
+        answer = connection.getresponse()
+        answer.read()
+        connection.close()
+        return answer
+
+
+@contextmanager
+def dashboard(url: str, bootstrap: str) -> Iterator[Visitor]:
+    token = secrets.token_urlsafe()
+    variables = {"TIDEGATE_LEDGER": url, "TIDEGATE_KAFKA": bootstrap, "TIDEGATE_DASHBOARD_TOKEN": token}
+    command = [sys.executable, "-m", "tidegate.cli", "dashboard", "--port", "0"]
+    with subprocess.Popen(command, env=os.environ | variables, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield Visitor(urlsplit(process.stdout.readline().split()[-1]).netloc, token)
+        finally:
+            process.terminate()

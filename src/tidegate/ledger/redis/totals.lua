@@ -1,0 +1,28 @@
+-- The positions of some groups, added up: for each group, for each of its topics, the topic, how many positions, how many
+-- with an owner, the sum of the offsets as billions and the rest, and when the last of them changed.
+--
+-- KEYS  positions of each group
+--
+-- A Lua number holds whole numbers up to 2^53. An offset may have 19 digits, so its billions and the rest are added up on
+-- their own.
+
+local reply = {}
+for i, key in ipairs(KEYS) do
+  local topics, found = {}, {}
+  for _, row in ipairs(redis.call('HVALS', key)) do
+    local topic, offset, unowned, at = row:match('^%["([^"]*)",%d+,(%d+),%d+,(n?).*,(%d+)%]$')
+    local total = topics[topic]
+    if not total then
+      total = {topic, 0, 0, 0, 0, ''}
+      topics[topic] = total
+      found[#found + 1] = total
+    end
+    total[2] = total[2] + 1
+    if unowned == '' then total[3] = total[3] + 1 end
+    total[4] = total[4] + (tonumber(offset:sub(1, -10)) or 0)
+    total[5] = total[5] + tonumber(offset:sub(-9))
+    if #at > #total[6] or (#at == #total[6] and at > total[6]) then total[6] = at end
+  end
+  reply[i] = found
+end
+return reply

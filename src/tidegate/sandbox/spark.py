@@ -1,0 +1,104 @@
+"""A standalone Spark cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+from tidegate.sandbox.errors import PortTakenError, SandboxError
+from tidegate.sandbox.executor import Executor
+from tidegate.sandbox.server import Setting
+from tidegate.sandbox.spark_nodes import SparkMaster, SparkWorker
+
+__all__ = ["SparkCluster"]
+
+_ATTEMPTS = 3
+
+
+class SparkCluster:
+    """A master and some workers, each a process of its own, to be killed, paused and restarted one by one.
+
+    ``cores`` and ``memory`` are of each worker; ``settings`` are those of Spark's own daemons.
+    """
+
+    def __init__(
+        self,
+        workers: int = 2,
+        *,
+        cores: int = 1,
+        memory: str = "1g",
+        settings: Mapping[str, Setting] | None = None,
+    ) -> None:
+        if workers < 1:
+            raise SandboxError(f"A Spark cluster needs at least one worker, not {workers}.")
+        self._size, self._cores, self._memory, self._settings = workers, cores, memory, dict(settings or {})
+        self._master: SparkMaster | None = None
+        self._workers: tuple[SparkWorker, ...] = ()
+
+    @property
+    def master(self) -> SparkMaster:
+        """The master."""
+        if self._master is None:
+            raise SandboxError("The Spark cluster is not running.")
+        return self._master
+
+    @property
+    def workers(self) -> tuple[SparkWorker, ...]:
+        """The workers; empty before the start."""
+        return self._workers
+
+    @property
+    def url(self) -> str:
+        """What drivers are given as master: ``spark://…``."""
+        return self.master.url
+
+    @property
+    def executors(self) -> tuple[Executor, ...]:
+        """The executors of all workers."""
+        return tuple(executor for worker in self._workers for executor in worker.executors)
+
+    def start(self, timeout: float | None = None) -> Self:
+        """Start the master and then the workers; return when it knows them all."""
+        if self._master is not None:
+            return self
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self._start(timeout)
+                return self
+            except PortTakenError:
+                self.stop()
+                if attempt == _ATTEMPTS:
+                    raise
+            except BaseException:
+                self.stop()
+                raise
+        raise AssertionError("unreachable")
+
+    def stop(self) -> None:
+        """End all processes, executors as well, and remove their directories."""
+        for worker in self._workers:
+            worker.kill()  # gracefully it would wait for its executors to tell the driver
+            worker.stop()
+        if self._master is not None:
+            self._master.stop()
+        self._master, self._workers = None, ()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _start(self, timeout: float | None) -> None:
+        self._master = SparkMaster(settings=self._settings).start(timeout)
+        self._workers = tuple(
+            SparkWorker(self._master, cores=self._cores, memory=self._memory, settings=self._settings)
+            for _ in range(self._size)
+        )
+        with ThreadPoolExecutor(self._size) as pool:
+            for _ in pool.map(lambda worker: worker.start(timeout), self._workers):
+                pass

@@ -1,0 +1,143 @@
+"""Master and workers of a standalone Spark cluster."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any
+
+from tidegate.sandbox.errors import SandboxError
+from tidegate.sandbox.executor import Executor, executors_below
+from tidegate.sandbox.ports import free_port
+from tidegate.sandbox.process import Command
+from tidegate.sandbox.programs import find_java
+from tidegate.sandbox.server import PROBE_SECONDS, Server, Setting
+
+__all__ = ["SparkMaster", "SparkWorker"]
+
+_FAST_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+
+class _Node(Server):
+    """What master and workers have in common: a program of Spark, and a page that tells how it is."""
+
+    start_timeout = 90.0
+
+    def __init__(self, *, settings: Mapping[str, Setting] | None = None) -> None:
+        super().__init__(settings=settings)
+        self._page_port: int | None = None
+
+    @property
+    def page_port(self) -> int:
+        """The port of its web page."""
+        if self._page_port is None:
+            self._page_port = free_port()
+        return self._page_port
+
+    @abstractmethod
+    def _arguments(self) -> Sequence[str]:
+        """The class to run, and what it is told."""
+
+    def _ports(self) -> Sequence[int]:
+        return (self.port, self.page_port)
+
+    def _forget_ports(self) -> None:
+        super()._forget_ports()
+        self._page_port = None
+
+    def _check(self) -> None:
+        find_java()
+        _spark_home()
+
+    def _initialise(self) -> None:
+        for name in ("conf", "work", "local"):
+            self._space.fresh_folder(name)
+
+    def _command(self) -> Command:
+        home, space = _spark_home(), self._space.path
+        options = " ".join(f"-D{name}={_literal(value)}" for name, value in self.settings.items())
+        environment = {
+            "SPARK_HOME": str(home),
+            "SPARK_CONF_DIR": str(space / "conf"),  # empty: nothing of the machine's own Spark
+            "SPARK_LOCAL_DIRS": str(space / "local"),
+            "SPARK_LOCAL_IP": self.host,
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": f"{_FAST_START} {options}".strip(),
+        }
+        common = ("--host", self.host, "--port", str(self.port), "--webui-port", str(self.page_port))
+        main, *rest = self._arguments()
+        return Command(["/bin/bash", home / "bin" / "spark-class", main, *common, *rest], environment)
+
+    def _state(self) -> dict[str, Any]:
+        """What it tells about itself."""
+        connection = HTTPConnection(self.host, self.page_port, timeout=PROBE_SECONDS)
+        try:
+            connection.request("GET", "/json/")
+            state: dict[str, Any] = json.loads(connection.getresponse().read())
+        except (HTTPException, ValueError) as error:
+            raise ConnectionError(f"{self.title} does not tell how it is") from error
+        finally:
+            connection.close()
+        return state
+
+
+class SparkMaster(_Node):
+    """The master: applications are given its ``url``."""
+
+    title = "Spark's master"
+
+    @property
+    def url(self) -> str:
+        """What drivers are given as master."""
+        return f"spark://{self.host}:{self.port}"
+
+    def workers_alive(self) -> int:
+        """How many workers it can give work to."""
+        return sum(worker["state"] == "ALIVE" for worker in self._state()["workers"])
+
+    def _arguments(self) -> Sequence[str]:
+        return ("org.apache.spark.deploy.master.Master",)
+
+    def _ready(self) -> bool:
+        return bool(self._state()["status"] == "ALIVE")
+
+
+class SparkWorker(_Node):
+    """A worker: it starts an executor for each application."""
+
+    title = "Spark's worker"
+
+    def __init__(
+        self, master: SparkMaster, *, cores: int, memory: str, settings: Mapping[str, Setting] | None = None
+    ) -> None:
+        super().__init__(settings=settings)
+        self._master, self._cores, self._memory = master, cores, memory
+
+    @property
+    def executors(self) -> tuple[Executor, ...]:
+        """The executors that run now, to be killed or paused one by one."""
+        return () if self.pid is None else executors_below(self.pid)
+
+    def _arguments(self) -> Sequence[str]:
+        size = ("--cores", str(self._cores), "--memory", self._memory, "--work-dir", str(self._space.path / "work"))
+        return ("org.apache.spark.deploy.worker.Worker", *size, self._master.url)
+
+    def _ready(self) -> bool:
+        name = self._state()["id"]
+        return any(it["id"] == name and it["state"] == "ALIVE" for it in self._master._state()["workers"])
+
+
+def _spark_home() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    for location in (spec and spec.submodule_search_locations) or ():
+        if (home := Path(location)).joinpath("bin", "spark-class").is_file():
+            return home
+    raise SandboxError('Spark comes with PySpark, which is not installed. Run: pip install "tidegate[spark]".')
+
+
+def _literal(value: Setting) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,10 @@
+"""Pipelines: Kafka to a DataFrame to a table, on Spark. Needs the extra ``tidegate[spark]``."""
+
+from __future__ import annotations
+
+from tidegate.core.delivery import CommitMode
+from tidegate.spark.pipeline import Pipeline
+from tidegate.spark.report import BatchReport, Report
+from tidegate.spark.session import SparkOptions
+
+__all__ = ["BatchReport", "CommitMode", "Pipeline", "Report", "SparkOptions"]

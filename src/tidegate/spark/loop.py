@@ -1,0 +1,168 @@
+"""The loop of a pipeline: look at the ledger and the logs, plan, run, report; and what to do when something is away."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from tidegate.core.errors import BrokerUnavailable
+from tidegate.core.records import TopicPartition
+from tidegate.core.recovery import Backoff
+from tidegate.core.spans import Span
+from tidegate.observe.observer import Event, LagSeen, Paused, Polled
+from tidegate.observe.outages import Outages
+from tidegate.spark.committing import AWAY
+from tidegate.spark.failures import JobFailed, job
+from tidegate.spark.holding import Holding
+from tidegate.spark.microbatch import MicroBatches
+from tidegate.spark.planning import plan
+from tidegate.spark.report import BatchReport, Report
+
+__all__ = ["Loop"]
+
+_BACKOFF = Backoff(first=0.5, most=10.0)
+_TRIES = 5  # of a micro-batch whose job fails, before the pipeline gives up
+_PATIENCE = 300.0  # seconds for which the ledger or the broker may be away
+_IDLE = 0.1  # seconds between two looks, where no interval was asked for
+
+
+class Loop:
+    """Runs micro-batches until told to stop, or until there is nothing left that the run is for."""
+
+    def __init__(
+        self,
+        holding: Holding,
+        batches: MicroBatches,
+        report: Report,
+        stopping: threading.Event,
+        tell: Callable[[Event], None],
+        *,
+        most: int,
+        on_batch: Callable[[BatchReport], None] | None,
+    ) -> None:
+        self._holding = holding
+        self._batches = batches
+        self._report = report
+        self._stopping = stopping
+        self._tell = tell
+        self._outages = Outages(report.group, tell)
+        self._most = most
+        self._on_batch = on_batch
+        self._paused = False
+        self._failures = 0
+        self._away_since: float | None = None
+        self._refused = False  # the last micro-batch, maybe by the ledger
+
+    def run(self, every: float) -> None:
+        """One micro-batch every so often; without an interval, one after the other."""
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            if not self._one() or every:
+                self._stopping.wait(max(0.0, began + (every or _IDLE) - time.monotonic()))
+        self._report.stopped = "asked to stop"
+
+    def run_once(self) -> None:
+        """One micro-batch, if there is anything to read and the group is not paused."""
+        self._one()
+        stopped = "asked to stop" if self._stopping.is_set() else "one micro-batch"
+        self._report.stopped = "paused" if self._paused else stopped
+
+    def run_available(self) -> None:
+        """Until all is read that was there at the beginning."""
+        ends = dict(self._holding.ends)
+        while not self._stopping.is_set():
+            positions = self._holding.positions
+            if all(positions.get(tp, end) >= end for tp, end in ends.items()):
+                self._report.stopped = "caught up"
+                return
+            if not self._one(ends) and self._paused:
+                self._report.stopped = "paused"
+                return
+        self._report.stopped = "asked to stop"
+
+    def _one(self, ends: Mapping[TopicPartition, int] | None = None) -> bool:
+        """One micro-batch, planned anew and tried again until it goes well; whether there was anything to read."""
+        while not self._stopping.is_set():
+            if not self._looked():
+                continue
+            spans = self._plan(ends)
+            if not spans:
+                self._answered()
+                return False
+            if self._turn(spans):
+                return True
+        return False
+
+    def _plan(self, ends: Mapping[TopicPartition, int] | None) -> list[Span]:
+        """What comes next, by the rows and the logs as they were looked at."""
+        if self._holding.paused != self._paused:
+            self._paused = self._holding.paused
+            self._tell(Paused(self._report.group, self._paused))
+        if self._paused:
+            return []
+        known = self._holding.ends
+        wanted = known if ends is None else {tp: min(end, ends.get(tp, end)) for tp, end in known.items()}
+        return plan(self._holding.positions, wanted, self._most)
+
+    def _looked(self) -> bool:
+        try:
+            self._holding.look(firmly=self._refused)
+        except (*AWAY, BrokerUnavailable) as error:
+            self._wait_out("broker" if isinstance(error, BrokerUnavailable) else "ledger", error)
+            return False
+        if not self._refused:  # a ledger that can be read is not one that can be written to
+            self._answered()
+        return True
+
+    def _answered(self) -> None:
+        """Nothing is away."""
+        for what in ("ledger", "broker"):
+            self._outages.end(what)
+        self._away_since = None
+        self._refused = False
+
+    def _turn(self, spans: list[Span]) -> bool:
+        """Run a micro-batch; whether it is done with. One that was fenced is."""
+        began = time.monotonic()
+        number = self._report.batches + 1
+        try:
+            with job(f"group {self._report.group!r}, micro-batch {number}"):
+                done = self._batches.run(number, spans, self._holding.claims)
+        except AWAY as error:
+            self._refused = True
+            self._wait_out("ledger", error)
+            return False
+        except JobFailed as error:
+            self._failures += 1
+            if self._failures >= _TRIES:
+                raise
+            self._refused = True  # it may have failed for want of a lock, which a task of it keeps
+            self._outages.begin("Spark", str(error))
+            self._stopping.wait(_BACKOFF.after(self._failures))
+            return False
+        self._failures = 0
+        self._outages.end("Spark")
+        self._answered()
+        if done.outdated:
+            return False
+        self._tell(Polled(self._report.group, done.records, 0))
+        self._looked()
+        for tp, position in self._holding.positions.items():
+            self._tell(LagSeen(self._report.group, tp, position, self._holding.ends.get(tp, position)))
+        seconds = time.monotonic() - began
+        counts = (done.records, done.rows, done.letters)
+        batch = BatchReport(number, done.mode, *counts, self._holding.lag, seconds, done.fenced, done.already_done)
+        self._report.add(batch)
+        if self._on_batch is not None:
+            self._on_batch(batch)
+        return True
+
+    def _wait_out(self, what: str, error: Exception) -> None:
+        """What is away may come back. Nothing is held meanwhile, so nobody waits for us."""
+        now = time.monotonic()
+        self._away_since = self._away_since or now
+        if now - self._away_since > _PATIENCE:
+            raise error
+        self._outages.begin(what, str(error))
+        self._stopping.wait(1.0)

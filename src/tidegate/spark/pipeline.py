@@ -1,0 +1,162 @@
+"""The pipeline: Kafka to a DataFrame to a table, micro-batch by micro-batch, with the ledger as the only truth."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tidegate.core.delivery import CommitMode, Delivery
+from tidegate.core.durations import seconds_of
+from tidegate.core.errors import ConfigurationError
+from tidegate.core.recovery import OutOfRange, Recreated
+from tidegate.core.start import StartStrategy
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.claimer import Claimer
+from tidegate.kafka.config import admin_config
+from tidegate.ledger import Ledger, SqlLedger, open_ledger
+from tidegate.observe.observer import Observer, Observers
+from tidegate.spark.committing import Commits
+from tidegate.spark.destination import Destination
+from tidegate.spark.holding import Holding
+from tidegate.spark.kafka_options import client_settings, kafka_options
+from tidegate.spark.loop import Loop
+from tidegate.spark.microbatch import MicroBatches
+from tidegate.spark.report import BatchReport, Report
+from tidegate.spark.session import SparkOptions, check_session, open_session
+from tidegate.spark.spec import PipelineSpec, Transform, ValueFormat, names
+from tidegate.tables.table import Table
+from tidegate.tables.types import Declared
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Pipeline"]
+
+
+class Pipeline:
+    """Moves the records of topics into a table of the database that holds the ledger.
+
+    Rows are made of ``columns`` and ``where``, one from each record; or by ``transform``: SQL over ``records``, or any
+    function of a DataFrame. Records that do not parse are dead letters. ``commit`` says what commits together, and is
+    chosen by itself if it is left out. ``collect``: a micro-batch of at most so many records is written by the driver.
+    """
+
+    def __init__(
+        self,
+        topics: str | Sequence[str],
+        into: Table,
+        *,
+        group: str,
+        kafka: str | Mapping[str, Any],
+        ledger: str | Ledger[Any],
+        format: ValueFormat = "json",
+        schema: Mapping[str, Declared] | None = None,
+        columns: Mapping[str, str] | None = None,
+        where: str | None = None,
+        transform: Transform | None = None,
+        commit: CommitMode | str | None = None,
+        delivery: Delivery | str = Delivery.EXACTLY_ONCE,
+        start: StartStrategy | None = None,
+        out_of_range: OutOfRange | str = OutOfRange.STOP,
+        recreated: Recreated | str = Recreated.STOP,
+        max_records: int = 200_000,
+        collect: int = 10_000,
+        spark: SparkSession | SparkOptions | None = None,
+        observers: Iterable[Observer] = (),
+        on_batch: Callable[[BatchReport], None] | None = None,
+    ) -> None:
+        self.spec = PipelineSpec(
+            names(topics),
+            into,
+            group,
+            format,
+            schema,
+            columns,
+            where,
+            transform,
+            None if commit is None else CommitMode(commit),
+            Delivery(delivery),
+            start or StartStrategy(),
+            OutOfRange(out_of_range),
+            Recreated(recreated),
+            max_records,
+            collect,
+        )
+        self._kafka = kafka
+        self._given_ledger = ledger
+        self._given_spark = spark
+        self._tell = Observers(observers)
+        self._on_batch = on_batch
+        self._stopping = threading.Event()
+
+    def run(self, every: str | float = "1s", *, available_now: bool = False, once: bool = False) -> Report:
+        """Run micro-batches: one every so often until :meth:`stop`; or until all is read that is there now; or one.
+
+        Raises what the pipeline cannot go on after. Whatever was committed before stays committed.
+        """
+        if available_now and once:
+            raise ConfigurationError("a run is available_now or once, not both")
+        interval = seconds_of(every)
+        report = Report(self.spec.group)
+        began = time.monotonic()
+        ledger = open_ledger(self._given_ledger) if isinstance(self._given_ledger, str) else self._given_ledger
+        try:
+            self._run(ledger, interval, report, available_now=available_now, once=once)
+        finally:
+            report.seconds = time.monotonic() - began
+            if ledger is not self._given_ledger:
+                ledger.close()
+        return report
+
+    def stop(self) -> None:
+        """Finish the micro-batch under way, release and return; from a signal handler or another thread."""
+        self._stopping.set()
+
+    def _run(self, ledger: Ledger[Any], interval: float, report: Report, *, available_now: bool, once: bool) -> None:
+        destination = Destination(self.spec, ledger)
+        assert isinstance(ledger, SqlLedger)  # noqa: S101 - or there is no destination
+        holding = self._holding(ledger, Admin(admin_config(client_settings(self._kafka))))
+        topic_ids = holding.topic_ids()
+        ledger.create()
+        destination.look()
+        spark = self._session()
+        commits = Commits(self.spec, ledger, destination, self._tell)
+        options = kafka_options(self._kafka, self.spec.group, topic_ids)
+        batches = MicroBatches(self.spec, spark, options, commits, destination)
+        batches.check()
+        loop = Loop(
+            *(holding, batches, report, self._stopping, self._tell),
+            most=self.spec.max_records,
+            on_batch=self._on_batch,
+        )
+        try:
+            holding.begin()
+            if once:
+                loop.run_once()
+            elif available_now:
+                loop.run_available()
+            else:
+                loop.run(interval)
+        finally:
+            report.positions = dict(holding.positions)
+            report.lag = holding.lag
+            try:
+                holding.release()
+            finally:
+                commits.close()
+
+    def _session(self) -> SparkSession:
+        given = self._given_spark
+        if given is None or isinstance(given, SparkOptions):
+            return open_session(given or SparkOptions())
+        check_session(given)
+        return given
+
+    def _holding(self, ledger: Ledger[Any], admin: Admin) -> Holding:
+        spec = self.spec
+        claimer = Claimer(spec.group, ledger, admin, start=spec.start, recreated=spec.recreated)
+        return Holding(
+            *(spec.group, spec.topics, ledger, admin), claimer=claimer, policy=spec.out_of_range, tell=self._tell
+        )

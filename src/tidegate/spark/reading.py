@@ -1,0 +1,70 @@
+"""Reading: the records of some spans as a DataFrame, by the official connector."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tidegate.core.letters import Letter
+from tidegate.core.records import Record
+from tidegate.core.spans import Span
+from tidegate.tables.feed import Feed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["RAW", "feed_of", "letters_of", "raw_records"]
+
+RAW = {part: f"tidegate_{part}" for part in ("topic", "partition", "offset", "timestamp", "key", "value", "headers")}
+"""What the parts of a record are called on their way through Spark: without dots, which mapInArrow does not quote."""
+
+_SELECTED = [f"{'unix_millis(timestamp)' if part == 'timestamp' else part} AS `{name}`" for part, name in RAW.items()]
+
+
+def raw_records(spark: SparkSession, spans: Sequence[Span], options: Mapping[str, str]) -> DataFrame:
+    """The records of the spans: a task for each, in the order of its offsets."""
+    partitions: dict[str, list[int]] = {}
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for span in spans:
+        topic, number = span.partition
+        partitions.setdefault(topic, []).append(number)
+        starts.setdefault(topic, {})[str(number)] = span.start
+        ends.setdefault(topic, {})[str(number)] = span.end
+    return (
+        spark.read.format("kafka")
+        .options(**options)
+        .option("assign", json.dumps(partitions))
+        .option("startingOffsets", json.dumps(starts))
+        .option("endingOffsets", json.dumps(ends))
+        .option("includeHeaders", "true")
+        .load()
+        .selectExpr(*_SELECTED)
+    )
+
+
+def feed_of(batch: Any, parts: Iterable[str] = tuple(RAW)) -> Feed:
+    """The records of an Arrow batch, as readers take them; no more of them than is needed, for it is done for each."""
+    found: dict[str, Any] = {part: _part(batch.column(RAW[part]), part) for part in parts}
+    return Feed(**found)
+
+
+def letters_of(batch: Any, errors: Mapping[int, str]) -> list[Letter]:
+    """Dead letters of the records at these places, each with its error."""
+    if not errors:
+        return []
+    records = list(feed_of(batch.take(list(errors))).records())
+    return [Letter(record, error) for record, error in zip(records, errors.values(), strict=True)]
+
+
+def _part(array: Any, part: str) -> list[Any] | None:
+    if part == "headers":
+        if array.null_count == len(array):
+            return None
+        return [each and [(header["key"], header["value"]) for header in each] for each in array.to_pylist()]
+    found: list[Any] = array.to_pylist()
+    return found
+
+
+assert set(RAW) == set(Record._fields)  # noqa: S101 - or letters would lack something

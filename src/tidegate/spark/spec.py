@@ -1,0 +1,153 @@
+"""What a pipeline is asked to do, and what it cannot be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tidegate.core.delivery import CommitMode, Delivery
+from tidegate.core.errors import ConfigurationError
+from tidegate.core.names import check_group, check_topic
+from tidegate.core.recovery import OutOfRange, Recreated
+from tidegate.core.start import StartStrategy
+from tidegate.spark.rows import is_path
+from tidegate.tables.csv_format import CsvFormat
+from tidegate.tables.json_format import JsonFormat
+from tidegate.tables.sources import Source, sources_of
+from tidegate.tables.table import Mode, Table
+from tidegate.tables.types import ColumnType, Declared
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["PipelineSpec", "Transform", "ValueFormat"]
+
+Transform: TypeAlias = "str | Callable[[DataFrame], DataFrame]"
+"""SQL over ``records``, or a function of a DataFrame."""
+
+ValueFormat: TypeAlias = "str | CsvFormat"
+"""``"json"``, ``"text"``, ``"bytes"`` or ``CsvFormat([…])``."""
+
+
+@dataclass(frozen=True)
+class PipelineSpec:
+    """A pipeline, checked as far as that goes without its servers."""
+
+    topics: tuple[str, ...]
+    into: Table
+    group: str
+    format: ValueFormat = "json"
+    schema: Mapping[str, Declared] | None = None
+    columns: Mapping[str, str] | None = None
+    where: str | None = None
+    transform: Transform | None = None
+    commit: CommitMode | None = None
+    delivery: Delivery = Delivery.EXACTLY_ONCE
+    start: StartStrategy = field(default_factory=StartStrategy)
+    out_of_range: OutOfRange = OutOfRange.STOP
+    recreated: Recreated = Recreated.STOP
+    max_records: int = 200_000
+    collect: int = 10_000
+
+    def __post_init__(self) -> None:
+        check_group(self.group)
+        if not self.topics:
+            self._refuse("topics is empty; name one or several")
+        for topic in self.topics:
+            check_topic(topic)
+        if self.max_records < 1 or self.collect < 0:
+            self._refuse("max_records has to be at least 1, and collect at least 0")
+        self._check_format()
+        self._check_rows()
+        self._check_commit()
+        _ = self.fields
+
+    def _check_format(self) -> None:
+        if not isinstance(self.format, CsvFormat) and self.format not in ("json", "text", "bytes"):
+            self._refuse(f"there is no format {self.format!r}; use 'json', 'text', 'bytes' or CsvFormat([…])")
+        if self.is_scalar and self.schema is not None:
+            self._refuse(f"format {self.format!r} has no fields that a schema could name; it is the value as a whole")
+        if self.is_scalar and self.columns is None and self.transform is None:
+            self._refuse(f"format {self.format!r} has no fields; say which column it goes to: columns={{'…': 'value'}}")
+
+    def _check_rows(self) -> None:
+        if self.transform is not None and (self.columns is not None or self.where is not None):
+            self._refuse("transform makes the rows by itself; leave out columns and where, or transform")
+        if self.columns is not None and not self.columns:
+            self._refuse("columns is empty; leave it out, or say where each column comes from")
+        for name in self.columns or ():
+            if "`" in name:
+                self._refuse(f"column {name!r} has a backtick in its name, which expressions cannot speak of")
+        if self.schema is not None and not self.schema:
+            self._refuse("schema is empty; leave it out, or name the fields of the value")
+
+    def _check_commit(self) -> None:
+        if self.commit is CommitMode.PARTITION and self.transform is not None:
+            self._refuse(
+                "commit='partition' cannot hold the guarantee with a transform: its rows may come from several "
+                "partitions, so that no one position stands for them; use commit='batch'"
+            )
+
+    @property
+    def mode(self) -> CommitMode:
+        """The commit mode: by partition wherever each row comes from one record."""
+        return self.commit or (CommitMode.BATCH if self.transform is not None else CommitMode.PARTITION)
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether the value is one thing without fields."""
+        return self.format in ("text", "bytes")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every column is a part of the record as it is, of every record."""
+        is_rowwise = self.transform is None and self.where is None
+        return is_rowwise and all(map(is_path, (self.columns or {}).values()))
+
+    @property
+    def form(self) -> Any:
+        """The format that readers take."""
+        return self.format if isinstance(self.format, CsvFormat) else JsonFormat()
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        """Where those columns come from that are parts of the record."""
+        paths = {name: written for name, written in (self.columns or {}).items() if is_path(written)}
+        return sources_of({name: [part.strip("`") for part in written.split(".")] for name, written in paths.items()})
+
+    @property
+    def fields(self) -> dict[tuple[str, ...], ColumnType]:
+        """The declared fields of the value, by their paths."""
+        found = {}
+        for name, declared in (self.schema or {}).items():
+            try:
+                found[tuple(name.split("."))] = ColumnType.of(declared)
+            except ConfigurationError as error:
+                self._refuse(f"schema, field {name!r}: {error}")
+        return found
+
+    @property
+    def table(self) -> Table:
+        """The table, with the types that the schema tells of its columns if it is to be created."""
+        if not self.into.create or not self.fields or self.transform is not None:
+            return self.into
+        if self.columns is None:
+            told = {path[0]: kind for path, kind in self.fields.items() if len(path) == 1}
+        else:
+            fields = {source: self.fields.get(source.path) for source in self.sources.values() if source.is_field}
+            told = {name: kind for name, source in self.sources.items() if (kind := fields.get(source)) is not None}
+        return replace(self.into, columns={**told, **self.into.columns})
+
+    @property
+    def deletes(self) -> bool:
+        """Whether tombstones delete rows; where expressions make the rows, they have none to speak of."""
+        return self.is_plain and self.into.deletes and self.into.kind is not Mode.APPEND
+
+    def _refuse(self, why: str) -> None:
+        raise ConfigurationError(f"pipeline of group {self.group!r} into table {self.into}: {why}")
+
+
+def names(given: str | Sequence[str]) -> tuple[str, ...]:
+    """One topic or several."""
+    return (given,) if isinstance(given, str) else tuple(given)

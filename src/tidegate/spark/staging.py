@@ -1,0 +1,138 @@
+"""Staged batches: executors load rows into a staging table, and one transaction of the driver moves them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from tidegate.core.errors import TidegateError
+from tidegate.ledger import SqlLedger, SqlTransaction
+from tidegate.spark.address import LedgerAddress
+from tidegate.spark.workers import ready_worker
+from tidegate.spark.writing import line_of
+from tidegate.tables.fitting import fit
+from tidegate.tables.layout import Layout
+from tidegate.tables.staging import LostRows, Stage, create_stage, drop_stage, empty_stage, sweep_stages
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["LoadFailed", "RowRefused", "Staged", "Staging"]
+
+_RESULT = "attempt string, rows long, away boolean, failure string"
+_SCHEMA = pa.schema([("attempt", pa.string()), ("rows", pa.int64()), ("away", pa.bool_()), ("failure", pa.string())])
+_ROWS_OF_A_TASK = 40  # bits
+
+
+class LoadFailed(TidegateError):
+    """Rows could not be loaded, or are not there any more: to try again may help."""
+
+
+class RowRefused(TidegateError):
+    """A row does not fit the table: to try again is of no use."""
+
+
+class Staged(NamedTuple):
+    """Rows that wait in the staging table: which of its columns, under which attempts, how many."""
+
+    stage: Stage
+    names: tuple[str, ...]
+    attempts: tuple[str, ...]
+    total: int
+
+    def move(self, tx: SqlTransaction) -> None:
+        """Into their table, with the positions; all of them or nothing."""
+        try:
+            self.stage.move(tx.connection, self.names, self.attempts, self.total)
+        except LostRows as lost:
+            raise LoadFailed(str(lost)) from None
+
+
+class Staging:
+    """The staging table of one run of a pipeline, which nobody else uses; made when it is first needed."""
+
+    def __init__(self, ledger: SqlLedger, group: str) -> None:
+        self._ledger = ledger
+        self._group = group
+        self._stage: Stage | None = None
+        self._swept = False
+
+    def load(self, rows: DataFrame, layout: Layout) -> Staged:
+        """Have executors load the rows. Those of tasks that were tried twice stay behind: only named attempts count."""
+        stage = self._emptied(layout)
+        names = tuple(name for name in rows.columns if name in layout.by_name)
+        numbered = rows.select(*(rows[f"`{name}`"] for name in names)).toDF(*(f"c{at}" for at in range(len(names))))
+        load = _Load(LedgerAddress.of(self._ledger), stage, names)
+        results = numbered.mapInArrow(load, _RESULT).collect()
+        for result in results:
+            if result.failure:
+                raise (LoadFailed if result.away else RowRefused)(result.failure)
+        attempts = tuple(result.attempt for result in results)
+        return Staged(stage, names, attempts, sum(result.rows for result in results))
+
+    def close(self) -> None:
+        """Remove the table."""
+        if self._stage is not None:
+            drop_stage(self._engine, self._stage.table)
+            self._stage = None
+
+    @property
+    def _engine(self) -> Engine:
+        return self._ledger.engine
+
+    def _emptied(self, layout: Layout) -> Stage:
+        """An empty table like the one that rows are for: a new one if that was altered, or if someone holds it."""
+        if not self._swept:
+            sweep_stages(self._engine, layout.table, self._group)
+            self._swept = True
+        stage = self._stage
+        if stage is None or stage.layout != layout or not empty_stage(self._engine, stage):
+            self.close()
+            stage = self._stage = create_stage(self._engine, layout, self._group)
+        return stage
+
+
+@dataclass(frozen=True)
+class _Load:
+    """What an executor does: its rows, as they come, in a transaction of its own under a name of its own."""
+
+    address: LedgerAddress
+    stage: Stage
+    names: Sequence[str]
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Load the rows of one task."""
+        from pyspark import TaskContext  # noqa: PLC0415 - there is one on executors only
+
+        ready_worker()
+        context = TaskContext.get()
+        place = (context.partitionId() if context else 0) << _ROWS_OF_A_TASK
+        attempt = secrets.token_hex(16)
+        count, failure, away = 0, "", False
+        try:
+            count = self._load(batches, attempt, place)
+        except TidegateError as error:
+            failure = str(error)
+        except SQLAlchemyError as error:
+            failure, away = line_of(error), True
+        yield pa.RecordBatch.from_pylist(
+            [{"attempt": attempt, "rows": count, "away": away, "failure": failure}], schema=_SCHEMA
+        )
+
+    def _load(self, batches: Iterable[Any], attempt: str, place: int) -> int:
+        count = 0
+        engine = self.address.open().engine  # type: ignore[attr-defined]
+        with engine.begin() as conn:
+            for batch in batches:
+                rows = fit(self.stage.layout, batch.rename_columns(list(self.names)))
+                if rows.misfits:
+                    raise RowRefused(str(rows.misfits[0]))
+                self.stage.load(conn, attempt, place + count, rows)
+                count += len(rows)
+        return count

@@ -1,0 +1,95 @@
+"""Transforms: any DataFrame of the micro-batch's records, whose rows come from all of its partitions together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from tidegate.core.errors import ConfigurationError
+from tidegate.core.letters import Letter
+from tidegate.core.records import Record, TopicPartition
+from tidegate.spark.parsing import ERROR, Parsing
+from tidegate.spark.reading import RAW
+from tidegate.spark.spec import Transform
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["Transformed", "Transforming"]
+
+
+@dataclass(frozen=True)
+class Transformed:
+    """The rows of a micro-batch as a DataFrame, its letters, and how many records each partition had."""
+
+    rows: DataFrame
+    letters: list[Letter]
+    counts: dict[TopicPartition, int]
+
+
+@dataclass(frozen=True)
+class Transforming:
+    """Parses the records of a micro-batch once, parks what does not parse, and gives the rest to the transform."""
+
+    parsing: Parsing
+    view: tuple[str, ...]
+    transform: Transform
+
+    @contextmanager
+    def of(self, raw: DataFrame) -> Iterator[Transformed]:
+        """The records are kept by Spark meanwhile: they are needed twice, and the transform may need only some."""
+        always = ("topic", "partition", "offset")
+        parts = [
+            f"`{name}`" if part in always else f"CASE WHEN `{ERROR}` IS NOT NULL THEN `{name}` END AS `{name}`"
+            for part, name in RAW.items()
+        ]
+        seen = self.parsing.frame(raw).selectExpr(*parts, f"`{ERROR}`", *self.view).persist()
+        try:
+            counts, letters = _survey(seen)
+            records = seen.where(f"`{ERROR}` IS NULL").drop(*RAW.values(), ERROR)
+            yield Transformed(self._applied(records), letters, counts)
+        finally:
+            seen.unpersist()
+
+    def schema(self, raw: DataFrame) -> StructType:
+        """The columns that the transform makes, as Spark sees them."""
+        return self._applied(self.parsing.frame(raw).selectExpr(*self.view)).schema
+
+    def _applied(self, records: DataFrame) -> DataFrame:
+        if isinstance(self.transform, str):
+            records.createOrReplaceTempView("records")
+            return records.sparkSession.sql(self.transform)
+        made = self.transform(records)
+        if not hasattr(made, "mapInArrow"):
+            raise ConfigurationError(f"the transform returned {type(made).__name__}, and not a DataFrame")
+        return made
+
+
+def _survey(seen: DataFrame) -> tuple[dict[TopicPartition, int], list[Letter]]:
+    """Count the records of each partition and collect those that do not parse, in one job."""
+    from pyspark.sql.functions import expr  # noqa: PLC0415 - an extra
+
+    topic, number = RAW["topic"], RAW["partition"]
+    parts = ", ".join(f"`{RAW[part]}`" for part in ("offset", "key", "value", "headers", "timestamp"))
+    bad = f"collect_list(CASE WHEN `{ERROR}` IS NOT NULL THEN struct({parts}, `{ERROR}`) END)"
+    counts: dict[TopicPartition, int] = {}
+    letters: list[Letter] = []
+    for row in seen.groupBy(topic, number).agg(expr("count(*)"), expr(bad)).collect():
+        source = TopicPartition(row[0], row[1])
+        counts[source] = row[2]
+        for offset, key, value, headers, timestamp, error in sorted(row[3], key=itemgetter(0)):
+            record = Record(*source, offset, _bytes(key), _bytes(value), _headers(headers), timestamp)
+            letters.append(Letter(record, error))
+    return counts, letters
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+def _headers(headers: Any) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple((header[0], _bytes(header[1])) for header in headers or ())

@@ -1,0 +1,1 @@
+"""The dashboard: a page over the ledger, for people who look after groups."""

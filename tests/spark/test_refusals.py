@@ -1,0 +1,98 @@
+"""What cannot work is one clear error, soon, with nothing claimed and nothing written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.orders import Orders, Place
+
+from tidegate import BrokerUnavailable, ConfigurationError, LedgerUnavailable, Table
+from tidegate.sandbox.ports import free_port
+from tidegate.spark import Pipeline
+
+COLUMNS = {"id": "integer", "user": "text", "total": "decimal(12,2)"}
+GROUP = "etl"
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Place]:
+    opened = Place(f"sqlite:///{tmp_path / 'shop.db'}")
+    opened.run(f"CREATE TABLE {opened.name} (id INTEGER, user TEXT, total DECIMAL(12,2))")
+    yield opened
+    opened.close()
+
+
+def refused(
+    kind: type[Exception], match: str, orders: Orders, shop: Place, spark: SparkSession, **options: Any
+) -> None:
+    given: dict[str, Any] = {"topics": orders.name, "kafka": orders.bootstrap, "into": Table(shop.name)} | options
+    began = time.monotonic()
+    with pytest.raises(kind, match=match):
+        Pipeline(group=GROUP, ledger=shop.ledger, spark=spark, **given).run(once=True)
+    assert time.monotonic() - began < 30
+    assert shop.rows("count(*)") == [(0,)]
+    assert not shop.ledger.read(GROUP).positions
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"topics": "no-such-topic"}, "no topic 'no-such-topic'"),
+        ({"schema": {"id": "integr"}}, "field 'id': there is no column type 'integr'"),
+        ({"into": Table("no_such_table")}, "there is no table no_such_table"),
+        ({"columns": {"id": "value.id", "amount": "value.total"}}, "no column 'amount'"),
+        ({"columns": {"id": "value.id", "amount": "value.total * 2"}, "schema": COLUMNS}, "no column 'amount'"),
+        ({"columns": {"id": "upper(value.user)"}, "schema": COLUMNS}, "column 'id' is integer, the rows have string"),
+        ({"columns": {"id": "value.nothing + 1"}, "schema": COLUMNS}, "nothing"),
+        ({"where": "value.total >", "schema": COLUMNS}, "(?i)syntax error"),
+        ({"transform": "select frobnicate(id) as id from records", "schema": COLUMNS}, "frobnicate"),
+        ({"transform": "select id, total as sum from records", "schema": COLUMNS}, "no column 'sum'"),
+        ({"transform": lambda df: None, "schema": COLUMNS}, "returned NoneType"),
+        ({"transform": "select 1", "where": "true"}, "leave out columns and where"),
+        ({"transform": "select 1", "commit": "partition"}, "no one position stands for them"),
+        ({"commit": "partition"}, "SQLite's file"),
+        ({"format": "yaml"}, "no format 'yaml'"),
+        ({"format": "text"}, "columns="),
+        ({"columns": {}}, "columns is empty"),
+        ({"max_records": 0}, "max_records"),
+        ({"topics": []}, "topics is empty"),
+    ],
+    ids=lambda given: str(given)[:40] if isinstance(given, dict) else None,
+)
+def test_a_mistake_is_named(
+    options: dict[str, Any], match: str, orders: Orders, shop: Place, spark: SparkSession
+) -> None:
+    refused(ConfigurationError, match, orders, shop, spark, **options)
+
+
+def test_a_wrong_broker_is_named(orders: Orders, shop: Place, spark: SparkSession) -> None:
+    refused(BrokerUnavailable, "did not say", orders, shop, spark, kafka=f"127.0.0.1:{free_port()}")
+
+
+def test_a_ledger_that_is_away_is_named_without_its_password(orders: Orders, spark: SparkSession) -> None:
+    url = f"postgresql+psycopg://shop:s3cret@127.0.0.1:{free_port()}/shop"
+    pipeline = Pipeline(orders.name, Table("t"), group=GROUP, kafka=orders.bootstrap, ledger=url, spark=spark)
+    with pytest.raises(LedgerUnavailable) as caught:
+        pipeline.run(once=True)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_ledger_without_tables_is_refused(orders: Orders, spark: SparkSession) -> None:
+    pipeline = Pipeline(orders.name, Table("t"), group=GROUP, kafka=orders.bootstrap, ledger="memory://", spark=spark)
+    with pytest.raises(ConfigurationError, match="needs a ledger in a SQL database"):
+        pipeline.run(once=True)
+
+
+def test_every_and_the_kinds_of_runs_are_checked(orders: Orders, shop: Place, spark: SparkSession) -> None:
+    pipeline = Pipeline(
+        orders.name, Table(shop.name), group=GROUP, kafka=orders.bootstrap, ledger=shop.ledger, spark=spark
+    )
+    with pytest.raises(ConfigurationError, match="'1 fortnight' is no duration"):
+        pipeline.run("1 fortnight")
+    with pytest.raises(ConfigurationError, match="not both"):
+        pipeline.run(available_now=True, once=True)
