@@ -114,6 +114,7 @@ def rates(
     **options: Any,
 ) -> None:
     """Rows a second of a pipeline, over those of the stream that does the same."""
+    options.setdefault("collect", 0)  # at a small scale, too, the executors write
     ours, theirs = in_turns(
         place,
         RECORDS,

@@ -96,9 +96,13 @@ class SparkCluster:
     def _start(self, timeout: float | None) -> None:
         self._master = SparkMaster(settings=self._settings).start(timeout)
         self._workers = tuple(
-            SparkWorker(self._master, cores=self._cores, memory=self._memory, settings=self._settings)
-            for _ in range(self._size)
+            SparkWorker(self._master, cores=self._cores, memory=self._memory, host=host, settings=self._settings)
+            for host in self._hosts()
         )
         with ThreadPoolExecutor(self._size) as pool:
             for _ in pool.map(lambda worker: worker.start(timeout), self._workers):
                 pass
+
+    def _hosts(self) -> list[str]:
+        """An address for each worker: on one that it takes for the same machine Spark runs no task a second time."""
+        return [f"127.0.0.{1 + number % 254}" for number in range(self._size)]

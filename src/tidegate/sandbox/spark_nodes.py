@@ -12,7 +12,7 @@ from typing import Any
 
 from tidegate.sandbox.errors import SandboxError
 from tidegate.sandbox.executor import Executor, executors_below
-from tidegate.sandbox.ports import free_port
+from tidegate.sandbox.ports import LOOPBACK, free_port
 from tidegate.sandbox.process import Command
 from tidegate.sandbox.programs import find_java
 from tidegate.sandbox.server import PROBE_SECONDS, Server, Setting
@@ -112,9 +112,16 @@ class SparkWorker(_Node):
     title = "Spark's worker"
 
     def __init__(
-        self, master: SparkMaster, *, cores: int, memory: str, settings: Mapping[str, Setting] | None = None
+        self,
+        master: SparkMaster,
+        *,
+        cores: int,
+        memory: str,
+        host: str = LOOPBACK,
+        settings: Mapping[str, Setting] | None = None,
     ) -> None:
         super().__init__(settings=settings)
+        self.host = host
         self._master, self._cores, self._memory = master, cores, memory
 
     @property

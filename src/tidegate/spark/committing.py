@@ -29,7 +29,7 @@ from tidegate.spark.executing import RESULT, Ended, SpanCommit, TaskResult
 from tidegate.spark.reading import RAW
 from tidegate.spark.rows import RowWise
 from tidegate.spark.spec import PipelineSpec
-from tidegate.spark.staging import LoadFailed, RowRefused, Staged, Staging
+from tidegate.spark.staging import RowRefused, Staged, Staging
 from tidegate.spark.transforming import Transformed
 from tidegate.spark.writing import Outdated, line_of
 from tidegate.tables.rows import Rows
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AWAY", "Batch", "Commits", "Done"]
 
-AWAY = (LedgerUnavailable, LedgerBusy, NotCommitted, LoadFailed)
+AWAY = (LedgerUnavailable, LedgerBusy, NotCommitted)
 """What passes by itself."""
 
 

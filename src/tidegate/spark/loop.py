@@ -18,6 +18,7 @@ from tidegate.spark.holding import Holding
 from tidegate.spark.microbatch import MicroBatches
 from tidegate.spark.planning import plan
 from tidegate.spark.report import BatchReport, Report
+from tidegate.spark.staging import LoadFailed
 
 __all__ = ["Loop"]
 
@@ -133,7 +134,7 @@ class Loop:
             self._refused = True
             self._wait_out("ledger", error)
             return False
-        except JobFailed as error:
+        except (JobFailed, LoadFailed) as error:
             self._failures += 1
             if self._failures >= _TRIES:
                 raise

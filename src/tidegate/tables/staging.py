@@ -103,8 +103,8 @@ def create_stage(engine: Engine, layout: Layout, owner: str) -> Stage:
         extra = f"{like.quote(_ATTEMPT)} text, {like.quote(_PLACE)} bigint"
         statement = f"CREATE UNLOGGED TABLE {name} (LIKE {original} {kept}, {extra})"
     else:
-        extra = f"CAST('' AS CHAR(80)) AS {like.quote(_ATTEMPT)}, CAST(0 AS SIGNED) AS {like.quote(_PLACE)}"
-        statement = f"CREATE TABLE {name} ENGINE=InnoDB AS SELECT t.*, {extra} FROM {original} AS t LIMIT 0"
+        extra = f"{like.quote(_ATTEMPT)} VARCHAR(80), {like.quote(_PLACE)} BIGINT"
+        statement = f"CREATE TABLE {name} ({extra}) ENGINE=InnoDB AS SELECT t.* FROM {original} AS t LIMIT 0"
     try:
         with engine.begin() as conn:
             conn.exec_driver_sql(statement)
