@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import secrets
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.spark.orders import Orders, Place
 
 from tidegate import Table
+from tidegate.sandbox import Kafka, Postgres
 from tidegate.spark import Pipeline, Report
 
 COLUMNS = {"id": "integer", "user": "text", "total": "decimal(12,2)"}
@@ -158,3 +162,47 @@ def test_weaker_deliveries_commit_as_well(place: Place, orders: Orders, spark: S
         )
         report = pipeline.run(available_now=True)
         assert (report.rows, report.dead_letters, report.lag) == (len(orders.good), sum(orders.bad.values()), 0)
+
+
+@pytest.mark.parametrize("collect", [ALL_ON_EXECUTORS, 100_000])
+@pytest.mark.parametrize("path", ["plain", "expressions", "transform"])
+def test_keys_and_headers_get_everywhere(
+    path: str, collect: int, kafka: Kafka, postgres: Postgres, spark: SparkSession
+) -> None:
+    topic, place = f"headers-{secrets.token_hex(6)}", Place(postgres.url)
+    settings = {"bootstrap.servers": kafka.bootstrap, "log_level": 0}
+    admin = AdminClient(settings)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    producer = Producer(settings)
+    headers = [("trace", b"first"), ("trace", b"\xff"), ("trace", "späte".encode()), ("empty", None)]
+    producer.produce(topic, b'{"id": 1}', b"one", headers=headers)
+    producer.produce(topic, b"rubbish", b"\xfe", headers=headers)
+    producer.produce(topic, b'{"id": 2}')
+    assert producer.flush(30) == 0
+    types = {"id": "integer", "trace": "text", "record_key": "text"}
+    table = Table(place.name, create=True, columns=types)
+    trace = "cast(element_at(filter(headers, h -> h.key = 'trace'), -1).value as string)"
+    rows: dict[str, dict[str, Any]] = {
+        "plain": {"columns": {"id": "value.id", "trace": "headers.trace", "record_key": "key"}},
+        "expressions": {"columns": {"id": "value.id", "trace": trace, "record_key": "key"}, "schema": {"id": int}},
+        "transform": {
+            "transform": f"select id, {trace} as trace, cast(key as string) as record_key from records",
+            "schema": {"id": int},
+        },
+    }
+    pipeline = Pipeline(
+        topic,
+        table,
+        group=GROUP,
+        kafka=kafka.bootstrap,
+        ledger=place.ledger,
+        spark=spark,
+        collect=collect,
+        **rows[path],
+    )
+    report = pipeline.run(available_now=True)
+    assert (report.records, report.rows, report.dead_letters) == (3, 2, 1)
+    assert sorted(place.rows("id, trace, record_key")) == [(1, "späte", "one"), (2, None, None)]
+    (parked,) = place.ledger.dead_letters(GROUP)
+    assert parked.letter.record[2:6] == (1, b"\xfe", b"rubbish", tuple(headers))
+    place.close()

@@ -17,7 +17,7 @@ from tidegate.core.delivery import Delivery
 from tidegate.core.errors import Fenced
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Claim, Span
-from tidegate.ledger import Ledger, Result, SqlTransaction
+from tidegate.ledger import Ledger, Outcome, Result, SqlTransaction
 from tidegate.spark import committing, delivering, executing, staging
 
 FOLDER = "TIDEGATE_CHAOS_FOLDER"
@@ -52,10 +52,10 @@ def deliver(
     except Fenced as fenced:
         traps().note("fenced", where=where, spans=covered, reason=str(fenced))
         raise
-    outcome = str(result.outcome.name)
+    outcome = result.outcome.name
     traps().note("committed", where=where, spans=covered, outcome=outcome, unknown=result.unknown_outcomes)
-    if in_task():
-        traps().spring(Place.TASK_AFTER, spans=covered, outcome=outcome)
+    if in_task() and result.outcome is Outcome.COMMITTED:
+        traps().spring(Place.TASK_AFTER, spans=covered)
     return result
 
 

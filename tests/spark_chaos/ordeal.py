@@ -151,9 +151,13 @@ class Ordeal:
         driver.another("batch")
 
     def _after_its_commit(self, action: Action) -> None:
-        done = self.already_done
-        self.crew.sprung(Place.TASK_AFTER, action)
-        wait_until(lambda: self.already_done > done, "a task that finds its work done")
+        note = self.crew.sprung(Place.TASK_AFTER, action)
+        self._found_done(note)
+
+    def _found_done(self, note: Mapping[str, Any]) -> None:
+        """Another attempt at the same task finds its work done."""
+        same = {"where": "task", "outcome": "ALREADY_DONE", "spans": note["spans"]}
+        wait_until(lambda: self.traps.notes("committed", **same), f"another attempt at {note['spans']}")
 
     # Executors
 
@@ -166,10 +170,9 @@ class Ordeal:
 
     def executor_killed_after_a_commit(self) -> None:
         """The task has committed, and its result is lost with the executor."""
-        done = self.already_done
         note = self.crew.sprung(Place.TASK_AFTER, Action.FREEZE)
         self._kill(self._executor_of(note["pid"]))
-        wait_until(lambda: self.already_done > done, "a task that finds its work done")
+        self._found_done(note)
         wake(note["pid"])
 
     def task_overtaken(self) -> None:

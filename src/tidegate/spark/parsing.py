@@ -43,7 +43,7 @@ _RAW_TYPES = {
     "timestamp": pa.int64(),
     "key": pa.binary(),
     "value": pa.binary(),
-    "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    "headers": pa.string(),
 }
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidegate.core.letters import Letter
 from tidegate.core.records import Record
@@ -14,12 +15,19 @@ from tidegate.tables.feed import Feed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["RAW", "feed_of", "letters_of", "raw_records"]
+__all__ = ["RAW", "feed_of", "headers_of", "letters_of", "raw_records"]
+
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 RAW = {part: f"tidegate_{part}" for part in ("topic", "partition", "offset", "timestamp", "key", "value", "headers")}
 """What the parts of a record are called on their way through Spark: without dots, which mapInArrow does not quote."""
 
-_SELECTED = [f"{'unix_millis(timestamp)' if part == 'timestamp' else part} AS `{name}`" for part, name in RAW.items()]
+# Headers go as text: Arrow's lists in Java are counted through again and again, for every record that comes in.
+_WRITTEN = {
+    "timestamp": "unix_millis(timestamp)",
+    "headers": "to_json(transform(headers, h -> named_struct('k', h.key, 'v', base64(h.value))))",
+}
+_SELECTED = [f"{_WRITTEN.get(part, part)} AS `{name}`" for part, name in RAW.items()]
 
 
 def raw_records(spark: SparkSession, spans: Sequence[Span], options: Mapping[str, str]) -> DataFrame:
@@ -58,13 +66,18 @@ def letters_of(batch: Any, errors: Mapping[int, str]) -> list[Letter]:
     return [Letter(record, error) for record, error in zip(records, errors.values(), strict=True)]
 
 
+def headers_of(text: str | None) -> Headers:
+    """The headers of a record, as they were written on their way here."""
+    if text is None:
+        return ()
+    return tuple((each["k"], None if "v" not in each else b64decode(each["v"])) for each in json.loads(text))
+
+
 def _part(array: Any, part: str) -> list[Any] | None:
-    if part == "headers":
-        if array.null_count == len(array):
-            return None
-        return [each and [(header["key"], header["value"]) for header in each] for each in array.to_pylist()]
-    found: list[Any] = array.to_pylist()
-    return found
+    if part != "headers":
+        found: list[Any] = array.to_pylist()
+        return found
+    return None if array.null_count == len(array) else [headers_of(text) for text in array.to_pylist()]
 
 
 assert set(RAW) == set(Record._fields)  # noqa: S101 - or letters would lack something

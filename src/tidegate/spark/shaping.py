@@ -18,7 +18,11 @@ from tidegate.tables.types import ColumnType, TypeName
 __all__ = ["parsing_of", "rowwise_of", "view_of"]
 
 _OF_VALUE = "value."
-_PARTS = ("key", "topic", "partition", "offset", "headers")
+_PARTS = ("key", "topic", "partition", "offset")
+_HEADERS = (
+    f"transform(from_json(`{RAW['headers']}`, 'array<struct<k: string, v: string>>'), "
+    "h -> named_struct('key', h.k, 'value', unbase64(h.v)))"
+)
 
 
 def rowwise_of(spec: PipelineSpec, layout: Layout | None) -> Plain | Expressions:
@@ -66,6 +70,7 @@ def parsing_of(spec: PipelineSpec, layout: Layout | None) -> Parsing:
 def view_of(parsing: Parsing) -> tuple[str, ...]:
     """What expressions and transforms speak of: the record's parts, and the value's fields by themselves as well."""
     view = [f"`{RAW[part]}` AS `{part}`" for part in _PARTS]
+    view.append(f"{_HEADERS} AS `headers`")
     view.append(f"timestamp_millis(`{RAW['timestamp']}`) AS `timestamp`")
     view += [f"`{name}`" for name in parsing.sources if name.startswith(OF_TABLE)]
     if "value" in parsing.sources:
@@ -80,7 +85,7 @@ def view_of(parsing: Parsing) -> tuple[str, ...]:
     if not tree:
         return (*view, f"`{RAW['value']}` AS `value`")
     view.append(f"{_struct(tree)} AS `value`")
-    taken = {name.casefold() for name in (*_PARTS, "timestamp", "value")}
+    taken = {name.casefold() for name in (*_PARTS, "headers", "timestamp", "value")}
     view += [f"{_written(branch)} AS `{name}`" for name, branch in tree.items() if name.casefold() not in taken]
     return tuple(view)
 

@@ -12,7 +12,7 @@ from tidegate.core.errors import ConfigurationError
 from tidegate.core.letters import Letter
 from tidegate.core.records import Record, TopicPartition
 from tidegate.spark.parsing import ERROR, Parsing
-from tidegate.spark.reading import RAW
+from tidegate.spark.reading import RAW, headers_of
 from tidegate.spark.spec import Transform
 
 if TYPE_CHECKING:
@@ -82,14 +82,10 @@ def _survey(seen: DataFrame) -> tuple[dict[TopicPartition, int], list[Letter]]:
         source = TopicPartition(row[0], row[1])
         counts[source] = row[2]
         for offset, key, value, headers, timestamp, error in sorted(row[3], key=itemgetter(0)):
-            record = Record(*source, offset, _bytes(key), _bytes(value), _headers(headers), timestamp)
+            record = Record(*source, offset, _bytes(key), _bytes(value), headers_of(headers), timestamp)
             letters.append(Letter(record, error))
     return counts, letters
 
 
 def _bytes(value: Any) -> bytes | None:
     return None if value is None else bytes(value)
-
-
-def _headers(headers: Any) -> tuple[tuple[str, bytes | None], ...]:
-    return tuple((header[0], _bytes(header[1])) for header in headers or ())
