@@ -12,7 +12,7 @@ from tidegate.cli import main as _  # noqa: F401 - registers the commands
 from tidegate.cli.root import app
 
 PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
-HEAD = "# Commands\n\nMade from the program's own `--help` by `make docs`; see [the command line](cli.md) for what they are for.\n"
+HEAD = "# Commands\n\nMade from the program's own `--help` by `make docs`. What they are for: [cli.md](cli.md).\n"
 
 
 def reference() -> str:
