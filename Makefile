@@ -36,6 +36,7 @@ bench: $(READY) ## Measure the ledger against doing without it (BENCH_ARGS passe
 	$(RUN) benchmarks $(BENCH_ARGS)
 
 chaos: $(READY) ## The long tests: kill, freeze and cut real servers over and over (PYTEST_ARGS passes through)
+	SCHEDULES=100000 $(RUN) pytest tests/simulation -s
 	$(RUN) pytest -m chaos -s $(PYTEST_ARGS)
 
 docs: $(READY) ## Build the documentation as a site, in build/site

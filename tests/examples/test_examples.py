@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +26,28 @@ AMOUNTS = range(1, 201)
 
 
 @pytest.fixture(scope="module")
-def orders(kafka: Kafka) -> str:
+def broker() -> Iterator[Kafka]:
+    """One of its own: examples name their topics as people do."""
+    with Kafka() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def orders(broker: Kafka) -> str:
     """A topic of orders, and one that only a pattern finds."""
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     topics = [NewTopic("orders", 2, 1), NewTopic("orders.eu", 1, 1), NewTopic("amounts", 2, 1)]
     topics += [NewTopic("bills", 1, 1), NewTopic("new-orders", 1, 1)]
     for future in admin.create_topics(topics).values():
         future.result(30)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in AMOUNTS:
         order = json.dumps({"id": number, "total": number})
         producer.produce("orders", key=str(number % 7), value=order)
         producer.produce("orders.eu", value=order)
         producer.produce("amounts", value=str(number))
     producer.flush(30)
-    return kafka.bootstrap
+    return broker.bootstrap
 
 
 def run(example: str, kafka: str, ledger: str) -> None:

@@ -1,4 +1,4 @@
-"""A hundred thousand schedules of faults: nothing lost, nothing twice, nothing out of order, and nothing stuck."""
+"""Schedules of faults, a hundred thousand in `make chaos`: nothing lost, twice, out of order, or stuck."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from .mutants import MUTANTS
 from .runner import Summary, run_many, run_seeds
 from .world import Protocol, World, run_schedule
 
-SCHEDULES = 100_000
+SCHEDULES = int(os.environ.get("SCHEDULES", "40000"))
+SHARE = SCHEDULES / 100_000
 MUTANT_SCHEDULES = 2_000
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,7 +36,7 @@ def test_no_schedule_breaks_an_invariant(all_schedules: Summary) -> None:
 
 
 def test_each_fault_strikes_at_each_step_at_least_a_hundred_times(all_schedules: Summary) -> None:
-    assert not all_schedules.tally.rare(100), f"\n{all_schedules.tally}"
+    assert not all_schedules.tally.rare(int(100 * SHARE)), f"\n{all_schedules.tally}"
 
 
 @pytest.mark.parametrize(
@@ -43,12 +44,12 @@ def test_each_fault_strikes_at_each_step_at_least_a_hundred_times(all_schedules:
     ["fence", "stood down", "taken back", "claimed again", "went on from the row", "already done", "unknown outcome"],
 )
 def test_every_way_out_of_a_fence_is_taken_many_times(all_schedules: Summary, event: str) -> None:
-    assert all_schedules.events[event] >= 500, all_schedules.events
+    assert all_schedules.events[event] >= 500 * SHARE, all_schedules.events
 
 
 @pytest.mark.parametrize("kind", ["start", "claim", "release", "advance", "edit", "loss", "pause", "resume"])
 def test_everything_that_is_journalled_happens_many_times(all_schedules: Summary, kind: str) -> None:
-    assert all_schedules.events[kind] >= 1_000, all_schedules.events
+    assert all_schedules.events[kind] >= 1_000 * SHARE, all_schedules.events
 
 
 @pytest.mark.parametrize("name", MUTANTS)

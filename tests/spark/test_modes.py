@@ -20,6 +20,12 @@ from tidegate.spark import Pipeline, Report
 COLUMNS = {"id": "integer", "user": "text", "total": "decimal(12,2)"}
 GROUP = "etl"
 ALL_ON_EXECUTORS = 0
+WAYS = pytest.mark.parametrize(
+    ("place", "collect"),
+    [("sqlite", 0), ("mariadb", ALL_ON_EXECUTORS), ("postgres", ALL_ON_EXECUTORS), ("postgres", 100_000)],
+    indirect=["place"],
+)
+SOME = pytest.mark.parametrize("place", ["sqlite", "postgres"], indirect=True)
 
 
 def run(orders: Orders, place: Place, spark: SparkSession, table: Table, **options: Any) -> Report:
@@ -48,7 +54,7 @@ def sorted_rows(place: Place) -> list[tuple[Any, ...]]:
     return sorted(found)
 
 
-@pytest.mark.parametrize("collect", [ALL_ON_EXECUTORS, 100_000])
+@WAYS
 def test_plain_columns(collect: int, place: Place, orders: Orders, spark: SparkSession) -> None:
     types = {"id": "integer", "user_name": "text", "total": "decimal(12,2)"}
     table = Table(place.name, create=True, columns=types)
@@ -59,7 +65,7 @@ def test_plain_columns(collect: int, place: Place, orders: Orders, spark: SparkS
     assert sorted_rows(place) == orders.good
 
 
-@pytest.mark.parametrize("collect", [ALL_ON_EXECUTORS, 100_000])
+@WAYS
 def test_expressions_and_a_condition(collect: int, place: Place, orders: Orders, spark: SparkSession) -> None:
     table = Table(place.name, create=True, columns={"id": "integer", "user_name": "text", "total": "decimal(14,2)"})
     columns = {"id": "value.id", "user_name": "upper(value.user)", "total": "cast(value.total * 2 as decimal(14,2))"}
@@ -72,7 +78,7 @@ def test_expressions_and_a_condition(collect: int, place: Place, orders: Orders,
     assert report.rows == len(wanted)
 
 
-@pytest.mark.parametrize("collect", [ALL_ON_EXECUTORS, 100_000])
+@WAYS
 def test_an_aggregation_that_accumulates(collect: int, place: Place, orders: Orders, spark: SparkSession) -> None:
     types = {"user_name": "text", "total": "decimal(14,2)", "orders": "integer"}
     table = Table(place.name, key="user_name", mode="accumulate", create=True, columns=types)
@@ -116,6 +122,7 @@ def test_staged_rows_of_one_key_add_up(server_place: Place, orders: Orders, spar
     assert found == orders.totals
 
 
+@SOME
 def test_a_join_with_a_static_table_and_an_upsert(place: Place, orders: Orders, spark: SparkSession) -> None:
     names = spark.createDataFrame(
         [(f"u{number}", f"User {number}") for number in range(50)], "user string, name string"
@@ -131,6 +138,7 @@ def test_a_join_with_a_static_table_and_an_upsert(place: Place, orders: Orders, 
     assert found == {f"User {user[1:]}": n for user, (_, n) in orders.totals.items() if int(user[1:]) < 50}
 
 
+@SOME
 def test_text_and_what_kafka_knows_of_a_record(place: Place, orders: Orders, spark: SparkSession) -> None:
     types = {"line": "text", "at_offset": "integer", "part": "integer"}
     table = Table(place.name, create=True, columns=types)
@@ -147,6 +155,7 @@ def test_text_and_what_kafka_knows_of_a_record(place: Place, orders: Orders, spa
     assert found[number % orders.partitions, number // orders.partitions] == wanted
 
 
+@SOME
 def test_weaker_deliveries_commit_as_well(place: Place, orders: Orders, spark: SparkSession) -> None:
     types = {"id": "integer", "user": "text", "total": "decimal(12,2)"}
     for delivery in ("at-least-once", "at-most-once"):
@@ -164,8 +173,15 @@ def test_weaker_deliveries_commit_as_well(place: Place, orders: Orders, spark: S
         assert (report.rows, report.dead_letters, report.lag) == (len(orders.good), sum(orders.bad.values()), 0)
 
 
-@pytest.mark.parametrize("collect", [ALL_ON_EXECUTORS, 100_000])
-@pytest.mark.parametrize("path", ["plain", "expressions", "transform"])
+@pytest.mark.parametrize(
+    ("path", "collect"),
+    [
+        ("plain", ALL_ON_EXECUTORS),
+        ("expressions", ALL_ON_EXECUTORS),
+        ("transform", ALL_ON_EXECUTORS),
+        ("plain", 100_000),
+    ],
+)
 def test_keys_and_headers_get_everywhere(
     path: str, collect: int, kafka: Kafka, postgres: Postgres, spark: SparkSession
 ) -> None:
