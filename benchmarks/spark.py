@@ -27,6 +27,7 @@ from tidegate.spark.session import SparkOptions, open_session
 SCALE = float(os.environ.get("SPARK_BENCH_SCALE", "1"))  # less than 1: for a look, not for figures
 RECORDS, BATCH, PARTITIONS = int(800_000 * SCALE), int(200_000 * SCALE), 4
 ROUNDS = int(os.environ.get("SPARK_BENCH_ROUNDS", "4"))
+MEMORY = {"spark.driver.memory": "3g"}  # every round is a new group, whose consumers Spark keeps for some minutes
 TINY, TINY_BATCHES = 400, 12
 MANY = int(5_000_000 * SCALE)
 COLUMNS = "id BIGINT NOT NULL, customer VARCHAR(40) NOT NULL, amount BIGINT NOT NULL, note VARCHAR(60) NOT NULL"
@@ -200,7 +201,9 @@ def memory(spark: SparkSession, kafka: Kafka, place: Place, report: Report) -> N
 @contextmanager
 def session(count: int) -> Iterator[SparkSession]:
     """Spark as a pipeline opens it, and the drivers of JDBC beside it."""
-    spark = open_session(SparkOptions(f"local[{count}]", conf={"spark.jars": driver_jars()}, name="benchmarks"))
+    spark = open_session(
+        SparkOptions(f"local[{count}]", conf={"spark.jars": driver_jars(), **MEMORY}, name="benchmarks")
+    )
     yield spark
     spark.stop()
 
@@ -226,7 +229,7 @@ def run(report: Report) -> None:
 def _print_settings(places: tuple[Place, ...]) -> None:
     print(
         f"{RECORDS:,} records of 100-byte JSON, {PARTITIONS} partitions, {BATCH:,} records a micro-batch on both "
-        f"sides, local[{os.cpu_count()}] in one session, by turns, after a warm-up round of each; broker and databases "
+        f"sides, local[{os.cpu_count()}] in one session with 3 GiB, by turns, after a warm-up round of each; broker and databases "
         "on this machine with their default settings, every commit on disk"
     )
     print(

@@ -91,7 +91,13 @@ class SparkOptions(Masked):
         here["spark.python.daemon.module"] = "tidegate.spark.daemon"
         if not self.local:
             return here
-        return here | {"spark.sql.shuffle.partitions": str(self.cores), "spark.default.parallelism": str(self.cores)}
+        # Executors share the driver's memory here, which is 1 GiB if nobody says otherwise.
+        shared = {"spark.driver.memory": "2g"}
+        return (
+            here
+            | shared
+            | dict.fromkeys(("spark.sql.shuffle.partitions", "spark.default.parallelism"), str(self.cores))
+        )
 
 
 _DEFAULTS = {
