@@ -229,8 +229,8 @@ def run(report: Report) -> None:
 def _print_settings(places: tuple[Place, ...]) -> None:
     print(
         f"{RECORDS:,} records of 100-byte JSON, {PARTITIONS} partitions, {BATCH:,} records a micro-batch on both "
-        f"sides, local[{os.cpu_count()}] in one session with 3 GiB, by turns, after a warm-up round of each; broker and databases "
-        "on this machine with their default settings, every commit on disk"
+        f"sides, local[{os.cpu_count()}] in one session with 3 GiB, by turns, after a warm-up round of each; broker "
+        "and databases on this machine with their default settings, every commit on disk"
     )
     print(
         "JDBC: foreachBatch, append, from_json with a schema, availableNow, checkpoint on disk, the consumer settings "

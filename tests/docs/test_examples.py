@@ -48,7 +48,8 @@ def test_the_examples_of_a_page_run(
         if address in example:
             example = example.replace(address, address_of(request.getfixturevalue(fixture)))
     for _ in range(2 if "open_ledger" in example else 1):  # what is stored by the first run is there in the second
-        done = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, timeout=240)
+        command = [sys.executable, "-c", example]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, done.stderr
 
 
