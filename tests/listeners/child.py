@@ -46,6 +46,7 @@ class Order:
     protocol: Protocol = Protocol.COOPERATIVE
     delivery: Delivery = Delivery.EXACTLY_ONCE
     threads: int = 1
+    session_timeout: float = SESSION_TIMEOUT
 
 
 class Steps:
@@ -97,7 +98,7 @@ def consume(order: Order) -> None:
         protocol=order.protocol,
         delivery=order.delivery,
         batch=BatchBounds(count=5),
-        session_timeout=SESSION_TIMEOUT,
+        session_timeout=order.session_timeout,
         threads=order.threads,
         kafka={} if order.protocol is Protocol.CONSUMER else {"heartbeat.interval.ms": 150},
         on_assigned=lambda _: steps.reached("assigned"),
