@@ -222,3 +222,18 @@ def test_keys_and_headers_get_everywhere(
     (parked,) = place.ledger.dead_letters(GROUP)
     assert parked.letter.record[2:6] == (1, b"\xfe", b"rubbish", tuple(headers))
     place.close()
+
+
+@SOME
+def test_a_table_that_no_record_describes_yet_waits_for_one_that_does(
+    place: Place, kafka: Kafka, spark: SparkSession
+) -> None:
+    topic = Orders.create(kafka.bootstrap, partitions=1, count=0)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+    for rows, values in ((0, [b"rubbish", b"null"]), (2, [b'{"id": 1}', b'{"id": 2}'])):
+        for value in values:
+            producer.produce(topic.name, value)
+        assert producer.flush(30) == 0
+        report = run(topic, place, spark, Table(place.name, create=True))
+        assert (report.rows, report.dead_letters, report.lag) == (rows, 2 - rows, 0)
+    assert place.rows("id", "ORDER BY id") == [(1,), (2,)]

@@ -7,7 +7,7 @@ from typing import Any
 from tidegate.app.app import App
 from tidegate.core.errors import ConfigurationError
 from tidegate.settings import Settings, SinkFormat, SinkSettings
-from tidegate.tables.table import Table
+from tidegate.tables.described import table_of
 
 __all__ = ["configured"]
 
@@ -29,22 +29,10 @@ def configured(settings: Settings) -> App:
 
 
 def _add(app: App, said: SinkSettings) -> None:
-    into = said.into
-    table = Table(
-        into.table,
-        key=into.key,
-        mode=into.mode.value,
-        create=into.create,
-        evolve=into.evolve,
-        columns=into.types,
-        add=into.add,
-        delete=into.delete,
-        schema=into.schema,
-    )
     topics = said.topics[0] if said.topics[0].startswith("^") else said.topics
     app.sink(
         topics,
-        into=table,
+        into=table_of(said.into),
         group=said.group,
         format=_format(said),
         columns=said.columns or None,

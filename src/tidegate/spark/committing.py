@@ -161,7 +161,8 @@ class Commits:
     def _together(self, claims: Mapping[TopicPartition, Claim], spans: Sequence[Span], writes: Writes) -> Done:
         """Advance all spans, write and park, in one transaction."""
         began = time.monotonic()
-        writing = self._destination.writing() if writes.rows or writes.staged else None
+        is_there = self._destination.layout is not None  # not, if no record has shown yet what to create
+        writing = self._destination.writing() if is_there and (writes.rows or writes.staged) else None
 
         def work(tx: SqlTransaction) -> None:
             if writes.staged is not None:

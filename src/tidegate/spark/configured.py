@@ -13,9 +13,9 @@ from tidegate.settings import LedgerSettings, PipelineFormat, PipelineSettings
 from tidegate.spark.pipeline import Pipeline
 from tidegate.spark.report import BatchReport
 from tidegate.spark.session import DEFAULT_CONNECTOR, SparkOptions
-from tidegate.tables.table import Table
+from tidegate.tables.described import table_of
 
-__all__ = ["configured", "opened", "table_of"]
+__all__ = ["configured", "opened"]
 
 
 def configured(
@@ -35,7 +35,7 @@ def configured(
     run = said.run
     return Pipeline(
         said.topics,
-        table_of(said),
+        table_of(said.into),
         group=said.group,
         kafka=kafka,
         ledger=ledger,
@@ -71,22 +71,6 @@ def opened(said: LedgerSettings | None) -> Ledger[Any]:
         )
     limits = Limits(said.limits.hold, said.limits.lock_wait, said.limits.attempts)
     return open_ledger(said.url, prefix=said.prefix, limits=limits)
-
-
-def table_of(said: PipelineSettings) -> Table:
-    """The table that the settings describe."""
-    into = said.into
-    return Table(
-        into.table,
-        key=into.key,
-        mode=into.mode.value,
-        create=into.create,
-        evolve=into.evolve,
-        columns=into.types,
-        add=into.add,
-        delete=into.delete,
-        schema=into.schema,
-    )
 
 
 def _format(said: PipelineSettings) -> Any:

@@ -6,7 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 from sqlalchemy import Connection, Engine, inspect
@@ -113,7 +113,7 @@ def create_stage(engine: Engine, layout: Layout, owner: str) -> Stage:
             f"no staging table can be made for table {layout.table}: {str(error.orig).strip().partition(chr(10))[0]}. "
             "Large micro-batches of commit mode 'batch' need the right to create and drop tables beside it"
         ) from error
-    return Stage(table, replace(layout))
+    return Stage(table, layout)
 
 
 def empty_stage(engine: Engine, stage: Stage) -> bool:

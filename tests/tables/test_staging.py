@@ -1,0 +1,76 @@
+"""Staged rows: all that were loaded move, or none do."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from sqlalchemy import Engine, create_engine, inspect, text
+
+from tidegate.tables import Rows, Table, Target
+from tidegate.tables.staging import LostRows, Stage, create_stage, drop_stage, empty_stage, sweep_stages
+
+OWNER = "etl"
+
+
+@pytest.fixture(params=["mariadb", "postgres"])
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    opened = create_engine(request.getfixturevalue(request.param).url)
+    yield opened
+    opened.dispose()
+
+
+def staged(engine: Engine) -> Stage:
+    table = Table(f"t{secrets.token_hex(5)}", create=True, columns={"id": "integer"})
+    return create_stage(engine, Target(engine, table).layout, OWNER)
+
+
+def load(engine: Engine, stage: Stage, attempt: str, ids: list[int]) -> None:
+    with engine.begin() as conn:
+        stage.load(conn, attempt, 0, Rows(pa.record_batch({"id": pa.array(ids, pa.int64())}), range(len(ids))))
+
+
+def move(engine: Engine, stage: Stage, attempts: list[str], count: int) -> list[int]:
+    try:
+        with engine.begin() as conn:
+            stage.move(conn, ["id"], attempts, count)
+    finally:
+        with engine.connect() as conn:
+            found = sorted(conn.execute(text(f"SELECT id FROM {stage.layout.table.name}")).scalars())
+    return found
+
+
+def stages(engine: Engine, stage: Stage) -> list[str]:
+    return [name for name in inspect(engine).get_table_names() if name.startswith(f"{stage.layout.table.name}_stage_")]
+
+
+def test_only_the_rows_of_named_attempts_move(engine: Engine) -> None:
+    stage = staged(engine)
+    load(engine, stage, "first try of a task", [1, 2])
+    load(engine, stage, "second try", [1, 2])
+    load(engine, stage, "another task", [3])
+    assert move(engine, stage, ["second try", "another task"], 3) == [1, 2, 3]
+    assert drop_stage(engine, stage.table)
+
+
+def test_nothing_moves_if_rows_are_gone(engine: Engine) -> None:
+    stage = staged(engine)
+    load(engine, stage, "one", [1, 2])
+    load(engine, stage, "two", [3])
+    with engine.begin() as conn:
+        conn.execute(text(f"DELETE FROM {stage.table.name} WHERE id = 2"))
+    with pytest.raises(LostRows, match="holds 2 of 3 rows"):
+        move(engine, stage, ["one", "two"], 3)
+    assert empty_stage(engine, stage)
+    assert move(engine, stage, [], 0) == []
+    assert drop_stage(engine, stage.table)
+
+
+def test_what_killed_ones_left_behind_is_swept_and_that_of_others_is_not(engine: Engine) -> None:
+    stage = staged(engine)
+    other = create_stage(engine, stage.layout, "another group")
+    sweep_stages(engine, stage.layout.table, OWNER)
+    assert stages(engine, stage) == [other.table.name]
+    assert drop_stage(engine, other.table)
