@@ -15,6 +15,7 @@ import pytest
 import redis
 from confluent_kafka.admin import AdminClient, NewTopic
 from sqlalchemy import create_engine, text
+from tests.confidential.login import broker_with_login
 from typer.testing import CliRunner, Result
 
 from tidegate import open_ledger
@@ -70,6 +71,17 @@ def ledger_of(found: Iterator[Finding]) -> list[dict[str, Any]]:
 
 
 # Kafka
+
+
+def test_a_wrong_password_for_the_broker_is_a_fault_and_is_not_shown() -> None:
+    with broker_with_login() as login:
+        client = {f"TIDEGATE_KAFKA__CLIENT__{key.upper().replace('.', '_')}": value for key, value in login.items()}
+        client["TIDEGATE_KAFKA"] = client.pop("TIDEGATE_KAFKA__CLIENT__BOOTSTRAP_SERVERS")
+        assert "1 of cluster" in of(findings(TIDEGATE_LEDGER="memory://", **client), "broker", "ok")
+        client["TIDEGATE_KAFKA__CLIENT__SASL_PASSWORD"] = PLANTED
+        said = of(findings(TIDEGATE_LEDGER="memory://", **client), "broker", "fault")
+    assert "Authentication failed" in said
+    assert "the login (sasl.*)" in said
 
 
 def test_no_broker_is_a_fault() -> None:

@@ -24,6 +24,7 @@ from tidegate import Kind, open_ledger
 from tidegate.cli.health_server import HealthServer
 from tidegate.core.errors import ConfigurationError
 from tidegate.observe import ReadPosition
+from tidegate.operate import Overview
 from tidegate.sandbox import Kafka
 
 from .conftest import Start
@@ -111,6 +112,8 @@ def test_a_scrape_during_a_run_says_what_the_ledger_says(
     with open_ledger(url) as ledger:
         entries = list(ledger.journal("billing"))
         letters = ledger.dead_letters("billing")
+        seen = Overview(ledger).group("billing", members=[f"127.0.0.1:{port}"]).partitions
+    assert [dict(expected[each.partition])["current"] for each in seen] == [each.current for each in seen]
     advances = [entry for entry in entries if entry.kind is Kind.ADVANCE]
     records: Counter[str] = Counter()
     for entry in advances:

@@ -117,7 +117,7 @@ def copy(order: Copy) -> None:
         order.source,
         group=order.group,
         batch=BatchBounds(count=5),
-        session_timeout=0.6,
+        session_timeout=0.6 if order.leave_after is None else 3.0,  # who is to leave must still be a member then
         protocol=order.protocol,
         kafka={} if order.protocol is Protocol.CONSUMER else {"heartbeat.interval.ms": 150},
         on_assigned=lambda _: steps.reached("assigned"),

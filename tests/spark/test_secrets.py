@@ -2,54 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.confidential.login import PLANTED, broker_with_login
+from tests.spark.orders import Place
 
-from tidegate import Producer
+from tidegate import Producer, Table
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.config import admin_config
-from tidegate.sandbox import Kafka
-from tidegate.sandbox.ports import free_port
-from tidegate.spark.kafka_options import kafka_options
+from tidegate.sandbox import Postgres
+from tidegate.spark import Pipeline
 
-PLANTED = "5ecret"
-PASSWORD = f'pl"an\\ted-{PLANTED}= ;'
 LINK = re.compile(r'href="(/[^"#]*)"')
-
-
-@contextmanager
-def broker_with_login() -> Iterator[dict[str, Any]]:
-    """A broker that lets in whoever knows the password; the settings of a client that does."""
-    port, controllers, login = free_port(), free_port(), free_port()
-    quoted = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
-    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-    jaas = f'{module} required username="broker" password="b" user_shop="{quoted}";'
-    here = "://127.0.0.1:"
-    settings = {
-        "listeners": f"CLIENT{here}{port},CONTROLLER{here}{controllers},LOGIN{here}{login}",
-        "advertised.listeners": f"CLIENT{here}{port},LOGIN{here}{login}",
-        "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT,LOGIN:SASL_PLAINTEXT",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.login.plain.sasl.jaas.config": jaas.replace("\\", "\\\\"),
-        "auto.create.topics.enable": True,
-    }
-    with Kafka(port=port, voters={1: controllers}, settings=settings):
-        yield {
-            "bootstrap.servers": f"127.0.0.1:{login}",
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": "shop",
-            "sasl.password": PASSWORD,
-        }
 
 
 def pages(spark: SparkSession) -> str:
@@ -89,32 +58,37 @@ def processes() -> str:
 
 
 def test_no_password_is_shown_anywhere(
-    spark: SparkSession, event_logs: Path, capfd: pytest.CaptureFixture[str]
+    spark: SparkSession, postgres: Postgres, event_logs: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     topic = f"secret-{os.urandom(6).hex()}"
-    url = f"postgresql://shop:{PASSWORD}@127.0.0.1/shop"
+    place = Place(postgres.url)
+    hidden = [PLANTED, postgres.password]
     with broker_with_login() as kafka:
         assert not Admin(admin_config({**kafka, "sasl.password": "wrong"})).answers(2)
         with Producer(kafka) as producer:
-            producer.send(topic, b"one").result(30)
-        options = kafka_options(kafka, "secrets")
+            producer.send(topic, b'{"id": 7}').result(30)
         spark.sparkContext.setLogLevel("INFO")
         try:
-            found = spark.read.format("kafka").options(**options).option("subscribe", topic).load()
-
-            def passes(batches: Iterator[Any]) -> Iterator[Any]:
-                assert PLANTED in url  # it goes along, as the address of a ledger does
-                yield from (batch.select(["value"]) for batch in batches)
-
-            assert [bytes(row.value) for row in found.mapInArrow(passes, "value binary").collect()] == [b"one"]
+            for group, transform in {"by-partition": None, "staged": "SELECT value.id AS id FROM records"}.items():
+                into = Table(place.name, columns={"id": "integer"}, create=True)
+                pipeline = Pipeline(
+                    *(topic, into),
+                    group=group,
+                    kafka=kafka,
+                    ledger=place.ledger,
+                    spark=spark,
+                    transform=transform,
+                    collect=0,
+                )
+                pipeline.run(available_now=True)
         finally:
             spark.sparkContext.setLogLevel("ERROR")
+    assert place.rows("id") == [(7,), (7,)]
+    place.close()
     logged = capfd.readouterr()
     assert "ConsumerConfig" in logged.err or "TaskSetManager" in logged.err
-    assert PLANTED not in logged.err + logged.out
-    assert PLANTED not in pages(spark)
-    assert PLANTED not in processes()
-    written = [path.read_text(errors="replace") for path in event_logs.rglob("*") if path.is_file()]
-    assert any("SparkListenerEnvironmentUpdate" in text for text in written)
-    assert not [text for text in written if PLANTED in text]
-    assert "spark.shop.credential" in json.dumps(written)
+    written = "\n".join(path.read_text(errors="replace") for path in event_logs.rglob("*") if path.is_file())
+    assert "SparkListenerEnvironmentUpdate" in written
+    assert "spark.shop.credential" in written
+    for told in (logged.err, logged.out, pages(spark), processes(), written):
+        assert not [secret for secret in hidden if secret in told]

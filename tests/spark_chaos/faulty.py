@@ -17,8 +17,8 @@ from tidegate.core.delivery import Delivery
 from tidegate.core.errors import Fenced
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Claim, Span
-from tidegate.ledger import Ledger, Outcome, Result, SqlTransaction
-from tidegate.spark import committing, delivering, executing, staging
+from tidegate.ledger import Ledger, Outcome, Result, SqlTransaction, delivering
+from tidegate.spark import committing, executing, staging
 
 FOLDER = "TIDEGATE_CHAOS_FOLDER"
 
@@ -68,7 +68,7 @@ class FaultyCommit(executing.SpanCommit):
 class FaultyLoad(staging._Load):
     """A load into the staging table with traps around it."""
 
-    def _load(self, batches: Iterable[Any], attempt: str, place: int) -> int:
+    def _load(self, batches: Iterable[Any], attempt: int, place: int) -> int:
         traps().spring(Place.TASK_BEFORE, attempt=attempt)
         count = super()._load(batches, attempt, place)
         traps().note("loaded", attempt=attempt, rows=count)

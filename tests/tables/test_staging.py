@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from tidegate.tables import Rows, Table, Target
 from tidegate.tables.staging import LostRows, Stage, create_stage, drop_stage, empty_stage, sweep_stages
 
 OWNER = "etl"
+FIRST, SECOND, OTHER = 2**63 - 1, 7, 0  # tries of one task, and one of another
 
 
 @pytest.fixture(params=["mariadb", "postgres"])
@@ -22,17 +24,17 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     opened.dispose()
 
 
-def staged(engine: Engine) -> Stage:
-    table = Table(f"t{secrets.token_hex(5)}", create=True, columns={"id": "integer"})
+def staged(engine: Engine, **options: Any) -> Stage:
+    table = Table(f"t{secrets.token_hex(5)}", create=True, columns={"id": "integer"}, **options)
     return create_stage(engine, Target(engine, table).layout, OWNER)
 
 
-def load(engine: Engine, stage: Stage, attempt: str, ids: list[int]) -> None:
+def load(engine: Engine, stage: Stage, attempt: int, ids: list[int]) -> None:
     with engine.begin() as conn:
         stage.load(conn, attempt, 0, Rows(pa.record_batch({"id": pa.array(ids, pa.int64())}), range(len(ids))))
 
 
-def move(engine: Engine, stage: Stage, attempts: list[str], count: int) -> list[int]:
+def move(engine: Engine, stage: Stage, attempts: list[int], count: int) -> list[int]:
     try:
         with engine.begin() as conn:
             stage.move(conn, ["id"], attempts, count)
@@ -48,21 +50,22 @@ def stages(engine: Engine, stage: Stage) -> list[str]:
 
 def test_only_the_rows_of_named_attempts_move(engine: Engine) -> None:
     stage = staged(engine)
-    load(engine, stage, "first try of a task", [1, 2])
-    load(engine, stage, "second try", [1, 2])
-    load(engine, stage, "another task", [3])
-    assert move(engine, stage, ["second try", "another task"], 3) == [1, 2, 3]
+    load(engine, stage, FIRST, [1, 2])
+    load(engine, stage, SECOND, [1, 2])
+    load(engine, stage, OTHER, [3])
+    assert move(engine, stage, [SECOND, OTHER], 3) == [1, 2, 3]
     assert drop_stage(engine, stage.table)
 
 
-def test_nothing_moves_if_rows_are_gone(engine: Engine) -> None:
-    stage = staged(engine)
-    load(engine, stage, "one", [1, 2])
-    load(engine, stage, "two", [3])
+@pytest.mark.parametrize("options", [{}, {"key": "id", "mode": "upsert"}], ids=["append", "upsert"])
+def test_nothing_moves_if_rows_are_gone(engine: Engine, options: dict[str, Any]) -> None:
+    stage = staged(engine, **options)
+    load(engine, stage, FIRST, [1, 2])
+    load(engine, stage, OTHER, [3])
     with engine.begin() as conn:
         conn.execute(text(f"DELETE FROM {stage.table.name} WHERE id = 2"))
     with pytest.raises(LostRows, match="holds 2 of 3 rows"):
-        move(engine, stage, ["one", "two"], 3)
+        move(engine, stage, [FIRST, OTHER], 3)
     assert empty_stage(engine, stage)
     assert move(engine, stage, [], 0) == []
     assert drop_stage(engine, stage.table)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from tidegate.app.delivering import deliver
 from tidegate.app.handling import Handled, Postponed
 from tidegate.app.spec import ListenerSpec
 from tidegate.core.batching import Batch
@@ -16,6 +15,7 @@ from tidegate.core.records import Record, TopicPartition
 from tidegate.core.spans import Claim, Span
 from tidegate.core.tries import Tries
 from tidegate.ledger import Outcome, Result
+from tidegate.ledger.delivering import deliver
 from tidegate.observe.observer import Committed, DeadLettered, Event, Skipped
 
 __all__ = ["Commit", "Handle", "Outdated", "Process"]
@@ -67,10 +67,18 @@ class Commit:
         for _ in range(_MOST_OUTDATED):
             process = partial(self._process, self._handle(self._records))
             try:
-                return deliver(self._ledger, self._spec.delivery, self.claims, self.spans, process, wait=self._wait)
+                return deliver(self._ledger, self._spec.delivery, self.claims, self.spans, process, last=self._persist)
             except Outdated as outdated:
                 why = outdated
         raise NotCommitted(f"group {self._spec.group!r}, {self.spans[0]}: {why}, time and again") from why
+
+    def _persist(self, apart: Callable[[], None]) -> None:
+        """Their positions have moved: nobody hands out postponed records again, so they are waited for here."""
+        while True:
+            try:
+                return apart()
+            except Postponed as postponed:
+                self._wait(postponed.after)
 
     def _process(self, process: Process, tx: Any) -> None:
         began = time.monotonic()

@@ -21,9 +21,9 @@ from tidegate.core.letters import Letter
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Claim, Span
 from tidegate.ledger import Outcome, SqlLedger, SqlTransaction
+from tidegate.ledger.delivering import deliver
 from tidegate.observe.observer import Committed, DeadLettered, Event, FencedOff
 from tidegate.spark.address import LedgerAddress
-from tidegate.spark.delivering import deliver
 from tidegate.spark.destination import Destination
 from tidegate.spark.executing import RESULT, Ended, SpanCommit, TaskResult
 from tidegate.spark.reading import RAW

@@ -18,8 +18,8 @@ from tidegate.core.letters import Letter
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Claim, Span
 from tidegate.ledger import Outcome, SqlTransaction
+from tidegate.ledger.delivering import deliver
 from tidegate.spark.address import LedgerAddress
-from tidegate.spark.delivering import deliver
 from tidegate.spark.reading import RAW
 from tidegate.spark.rows import Into, RowWise
 from tidegate.spark.workers import ready_worker

@@ -111,6 +111,8 @@ _DEFAULTS = {
     "spark.python.worker.reuse": "true",
     # A consumer for each partition that an executor reads, kept from one micro-batch to the next.
     "spark.kafka.consumer.cache.capacity": "512",
+    # The records of a micro-batch that a transform reads are kept for a second or two: to compress them takes longer.
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
     "spark.redaction.regex": _SECRETS,
     "spark.sql.redaction.options.regex": f"(?i)url|{_SECRETS.removeprefix('(?i)')}",
 }

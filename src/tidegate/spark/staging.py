@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LoadFailed", "RowRefused", "Staged", "Staging"]
 
-_RESULT = "attempt string, rows long, away boolean, failure string"
-_SCHEMA = pa.schema([("attempt", pa.string()), ("rows", pa.int64()), ("away", pa.bool_()), ("failure", pa.string())])
+_RESULT = "attempt long, rows long, away boolean, failure string"
+_SCHEMA = pa.schema([("attempt", pa.int64()), ("rows", pa.int64()), ("away", pa.bool_()), ("failure", pa.string())])
 _ROWS_OF_A_TASK = 40  # bits
 
 
@@ -43,7 +43,7 @@ class Staged(NamedTuple):
 
     stage: Stage
     names: tuple[str, ...]
-    attempts: tuple[str, ...]
+    attempts: tuple[int, ...]
     total: int
 
     def move(self, tx: SqlTransaction) -> None:
@@ -64,7 +64,7 @@ class Staging:
         self._swept = False
 
     def load(self, rows: DataFrame, layout: Layout) -> Staged:
-        """Have executors load the rows. Those of tasks that were tried twice stay behind: only named attempts count."""
+        """Have executors load the rows. Of tasks that were tried twice, only the attempts that are named count."""
         stage = self._emptied(layout)
         names = tuple(name for name in rows.columns if name in layout.by_name)
         numbered = rows.select(*(rows[f"`{name}`"] for name in names)).toDF(*(f"c{at}" for at in range(len(names))))
@@ -100,7 +100,7 @@ class Staging:
 
 @dataclass(frozen=True)
 class _Load:
-    """What an executor does: its rows, as they come, in a transaction of its own under a name of its own."""
+    """What an executor does: its rows, as they come, in a transaction of its own under a number of its own."""
 
     address: LedgerAddress
     stage: Stage
@@ -113,7 +113,7 @@ class _Load:
         ready_worker()
         context = TaskContext.get()
         place = (context.partitionId() if context else 0) << _ROWS_OF_A_TASK
-        attempt = secrets.token_hex(16)
+        attempt = secrets.randbits(63)
         count, failure, away = 0, "", False
         try:
             count = self._load(batches, attempt, place)
@@ -125,7 +125,7 @@ class _Load:
             [{"attempt": attempt, "rows": count, "away": away, "failure": failure}], schema=_SCHEMA
         )
 
-    def _load(self, batches: Iterable[Any], attempt: str, place: int) -> int:
+    def _load(self, batches: Iterable[Any], attempt: int, place: int) -> int:
         count = 0
         engine = self.address.open().engine  # type: ignore[attr-defined]
         with engine.begin() as conn:

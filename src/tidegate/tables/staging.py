@@ -41,33 +41,38 @@ class Stage:
     table: Table
     layout: Layout
 
-    def load(self, conn: Connection, attempt: str, place: int, rows: Rows) -> None:
-        """Load rows under the name of an attempt; ``place`` counts the rows of all attempts in their order."""
+    def load(self, conn: Connection, attempt: int, place: int, rows: Rows) -> None:
+        """Load rows under the number of an attempt; ``place`` counts the rows of all attempts in their order."""
         count = len(rows)
-        batch = rows.batch.append_column(_ATTEMPT, pa.array([attempt] * count, pa.string()))
-        batch = batch.append_column(_PLACE, pa.array(range(place, place + count), pa.int64()))
+        batch = rows.batch.append_column(_ATTEMPT, pa.repeat(pa.scalar(attempt, pa.int64()), count))
+        if self._is_ordered:
+            batch = batch.append_column(_PLACE, pa.array(range(place, place + count), pa.int64()))
         write_rows(conn, self._layout, Rows(batch, range(count)))
 
-    def move(self, conn: Connection, names: Sequence[str], attempts: Sequence[str], count: int) -> None:
+    def move(self, conn: Connection, names: Sequence[str], attempts: Sequence[int], count: int) -> None:
         """Move the rows of these attempts into the table, inside of the open transaction; they have to be ``count``."""
         if not attempts:
             return
         quoted = _NAMES[conn.dialect.name]
         chosen = f"{quoted.quote(_ATTEMPT)} IN ({', '.join(['%s'] * len(attempts))})"
-        stage, table = quoted.table(self.table), self.layout.table
-        found = conn.exec_driver_sql(f"SELECT count(*) FROM {stage} WHERE {chosen}", tuple(attempts)).scalar_one()
-        if found != count:
-            raise LostRows(f"staging table {self.table} holds {found} of {count} rows")
-        listed = quoted.listed(names)
-        if table.kind is Mode.APPEND:
-            query, conflict = f"SELECT {listed} FROM {stage} WHERE {chosen}", ""
-        else:
+        stage, listed = quoted.table(self.table), quoted.listed(names)
+        if self._is_ordered:
             query, conflict = self._one_of_each_key(quoted, names, stage, chosen), conflict_of(conn, self.layout, names)
+        else:
+            query, conflict = f"SELECT {listed} FROM {stage} WHERE {chosen}", ""
         alias = " AS t" if conn.dialect.name == "postgresql" else ""
-        conn.exec_driver_sql(
-            f"INSERT INTO {quoted.table(table)}{alias} ({listed}) {query}{conflict}",
-            tuple(attempts),
+        moved = conn.exec_driver_sql(
+            f"INSERT INTO {quoted.table(self.layout.table)}{alias} ({listed}) {query}{conflict}", tuple(attempts)
         )
+        if moved.rowcount != count:  # which says little where rows have the same key, or triggers take some
+            found = conn.exec_driver_sql(f"SELECT count(*) FROM {stage} WHERE {chosen}", tuple(attempts)).scalar_one()
+            if found != count:
+                raise LostRows(f"staging table {self.table} holds {found} of {count} rows")
+
+    @property
+    def _is_ordered(self) -> bool:
+        """Whether it matters which of two rows came last."""
+        return self.layout.table.kind is not Mode.APPEND
 
     def _one_of_each_key(self, quoted: Names, names: Sequence[str], stage: str, chosen: str) -> str:
         """Of rows with the same key the last counts, or their sum; in the order of keys, so as not to deadlock."""
@@ -84,12 +89,9 @@ class Stage:
 
     @property
     def _layout(self) -> Layout:
-        columns = (
-            *self.layout.columns,
-            Column(_ATTEMPT, ColumnType(TypeName.TEXT), "text"),
-            Column(_PLACE, ColumnType(TypeName.INTEGER), "bigint"),
-        )
-        return Layout(self.table, columns)
+        own = (_ATTEMPT, _PLACE) if self._is_ordered else (_ATTEMPT,)
+        numbers = (Column(name, ColumnType(TypeName.INTEGER), "bigint") for name in own)
+        return Layout(self.table, (*self.layout.columns, *numbers))
 
 
 def create_stage(engine: Engine, layout: Layout, owner: str) -> Stage:
@@ -97,13 +99,12 @@ def create_stage(engine: Engine, layout: Layout, owner: str) -> Stage:
     like = _NAMES[engine.dialect.name]
     table = Table(f"{_prefix(layout.table, owner)}{secrets.token_hex(4)}", schema=layout.table.schema)
     name, original = like.table(table), like.table(layout.table)
+    extra = f"{like.quote(_ATTEMPT)} BIGINT, {like.quote(_PLACE)} BIGINT"
     if engine.dialect.name == "postgresql":
         # Without a log: after a crash of the server it is empty, which is noticed.
         kept = "INCLUDING DEFAULTS INCLUDING IDENTITY INCLUDING GENERATED"
-        extra = f"{like.quote(_ATTEMPT)} text, {like.quote(_PLACE)} bigint"
         statement = f"CREATE UNLOGGED TABLE {name} (LIKE {original} {kept}, {extra})"
     else:
-        extra = f"{like.quote(_ATTEMPT)} VARCHAR(80), {like.quote(_PLACE)} BIGINT"
         statement = f"CREATE TABLE {name} ({extra}) ENGINE=InnoDB AS SELECT t.* FROM {original} AS t LIMIT 0"
     try:
         with engine.begin() as conn:

@@ -7,26 +7,40 @@ from collections.abc import Callable, Mapping, Sequence
 from tidegate.core.delivery import Delivery
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Claim, Span
-from tidegate.ledger import Ledger, Result, SqlTransaction
+from tidegate.ledger.base import Ledger, Tx
+from tidegate.ledger.transaction import Result
 
 __all__ = ["deliver"]
 
 
+def _once(apart: Callable[[], None]) -> None:
+    apart()
+
+
 def deliver(
-    ledger: Ledger[SqlTransaction],
+    ledger: Ledger[Tx],
     delivery: Delivery,
     claims: Mapping[TopicPartition, Claim],
     spans: Sequence[Span],
-    write: Callable[[SqlTransaction], object],
+    write: Callable[[Tx], object],
+    *,
+    last: Callable[[Callable[[], None]], None] = _once,
 ) -> Result:
-    """Write and move the positions, in the order that the delivery says."""
+    """Write and move the positions, in the order that the delivery says.
+
+    Where the position goes first, nobody would ever hand the records out again if writing them failed: ``last`` is
+    called with the transaction that writes, and may run it more than once.
+    """
     if delivery is Delivery.EXACTLY_ONCE:
         return ledger.transact(claims, spans, write)
-    if delivery is Delivery.AT_LEAST_ONCE:
+
+    def apart() -> None:
         with ledger.detached(claims, spans) as tx:
             write(tx)
+
+    if delivery is Delivery.AT_LEAST_ONCE:
+        apart()
         return ledger.transact(claims, spans)
     result = ledger.transact(claims, spans)
-    with ledger.detached(claims, spans) as tx:
-        write(tx)
+    last(apart)
     return result
