@@ -147,7 +147,7 @@ def test_no_java_is_a_warning_and_a_fault_where_a_pipeline_is_to_run(monkeypatch
     monkeypatch.delenv("JAVA_HOME", raising=False)
     assert "listeners do without it" in of(findings(TIDEGATE_LEDGER="memory://"), "java", "warning")
     said = of(findings("--spark", TIDEGATE_LEDGER="memory://"), "java", "fault")
-    assert "Java was not found" in said
+    assert "a pipeline needs Java, and there is none on PATH" in said
     assert "JAVA_HOME" in said
 
 

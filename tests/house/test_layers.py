@@ -14,17 +14,18 @@ LISTENERS = {"core", "settings", "observe", "ledger", "tables", "kafka"}
 MAY_IMPORT = {
     "core": set(),
     "settings": {"core"},
-    "sandbox": {"core"},
+    "java": {"core"},
+    "sandbox": {"core", "java"},
     "observe": {"core", "settings"},
     "ledger": {"core", "settings", "observe"},
     "tables": {"core", "settings", "observe", "ledger"},
     "kafka": {"core", "settings", "observe", "ledger", "tables"},
     "operate": LISTENERS - {"tables"},
     "app": LISTENERS,
-    "spark": LISTENERS,
+    "spark": LISTENERS | {"java"},
     "testing": LISTENERS | {"app", "sandbox"},
     "web": LISTENERS | {"operate", "app", "spark"},
-    "cli": LISTENERS | {"operate", "app", "spark", "web", "sandbox"},
+    "cli": LISTENERS | {"operate", "app", "spark", "web", "java", "sandbox"},
 }
 
 

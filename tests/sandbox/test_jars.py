@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.java.jars import cache_directory
 from tidegate.sandbox import SandboxError
-from tidegate.sandbox.jars import KAFKA_VERSION, cache_directory, kafka_jars
+from tidegate.sandbox.jars import KAFKA_VERSION, kafka_jars
 
 FETCH = "from tidegate.sandbox.jars import kafka_jars; print(kafka_jars())"
 

@@ -16,8 +16,10 @@ import pytest
 import redis
 
 import tidegate.core
+import tidegate.java
 import tidegate.sandbox
-from tidegate.sandbox.jars import cache_directory, kafka_jars
+from tidegate.java.jars import cache_directory
+from tidegate.sandbox.jars import kafka_jars
 
 from .clients import connection
 from .processes import user_of
@@ -56,7 +58,7 @@ def interpreter() -> str:
 def home() -> Iterator[Path]:
     """A home for the user, with the package and the broker's jars in it."""
     home = Path(tempfile.mkdtemp(prefix="tidegate-test-"))
-    for part in (tidegate.core, tidegate.sandbox):  # without the rest of the package, which needs other libraries
+    for part in (tidegate.core, tidegate.java, tidegate.sandbox):  # without the rest of the package, which needs other libraries
         source = Path(part.__file__).parent
         shutil.copytree(source, home / "lib" / "tidegate" / source.name)
     shutil.copytree(kafka_jars(), home / "cache" / kafka_jars().relative_to(cache_directory()))

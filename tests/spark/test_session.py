@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tidegate.core.errors import ConfigurationError
+from tidegate.java.runtime import find_java
 from tidegate.sandbox.ports import free_port
 from tidegate.spark.jars import jars_of
-from tidegate.spark.java import find_java
 from tidegate.spark.session import SparkOptions, check_session, open_session
 
 V1_SOURCES = "spark.sql.sources.useV1SourceList"
@@ -133,16 +133,16 @@ def test_options_print_without_their_secrets() -> None:
 def test_java_is_looked_for_before_spark_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigurationError, match="there is no bin/java"):
-        find_java()
+        find_java("Spark 4")
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigurationError, match="none on PATH"):
-        find_java()
+        find_java("Spark 4")
     java = tmp_path / "java"
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
     java.chmod(0o755)
     with pytest.raises(ConfigurationError, match=r"needs Java 17, and .* is Java 11"):
-        find_java()
+        find_java("Spark 4")
 
 
 @pytest.mark.parametrize("module", ["pyspark", "pandas"])

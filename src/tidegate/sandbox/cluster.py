@@ -5,19 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from types import TracebackType
-from typing import Self
 
-from tidegate.sandbox.errors import PortTakenError, SandboxError
+from tidegate.sandbox.errors import SandboxError
 from tidegate.sandbox.handshake import brokers_known_to
 from tidegate.sandbox.kafka import FAST_START, Kafka, new_cluster_id
 from tidegate.sandbox.ports import free_port
 from tidegate.sandbox.server import Setting
+from tidegate.sandbox.several import Several
 
-_ATTEMPTS = 3
 
-
-class KafkaCluster:
+class KafkaCluster(Several):
     """A quorum of Kafka nodes, each broker and controller, to be killed, paused and restarted one by one.
 
     A majority has to live for the cluster to take requests.
@@ -50,24 +47,6 @@ class KafkaCluster:
         """What clients are given as ``bootstrap.servers``."""
         return ",".join(node.bootstrap for node in self._nodes)
 
-    def start(self, timeout: float | None = None) -> Self:
-        """Start all nodes, and return when each of them knows all of them."""
-        if self._nodes:
-            return self
-        for attempt in range(1, _ATTEMPTS + 1):
-            self._nodes = self._make_nodes()
-            try:
-                self._start_nodes(Kafka.start_timeout if timeout is None else timeout)
-                return self
-            except PortTakenError:
-                self.stop()
-                if attempt == _ATTEMPTS:
-                    raise
-            except BaseException:
-                self.stop()
-                raise
-        raise AssertionError("unreachable")
-
     def stop(self) -> None:
         """End all nodes and remove their directories.
 
@@ -79,13 +58,13 @@ class KafkaCluster:
             node.stop()
         self._nodes = ()
 
-    def __enter__(self) -> Self:
-        return self.start()
+    @property
+    def _has_started(self) -> bool:
+        return bool(self._nodes)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+    def _start(self, timeout: float | None) -> None:
+        self._nodes = self._make_nodes()
+        self._start_nodes(Kafka.start_timeout if timeout is None else timeout)
 
     def _make_nodes(self) -> tuple[Kafka, ...]:
         voters = {node: free_port() for node in range(1, self._size + 1)}

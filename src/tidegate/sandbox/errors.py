@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tidegate.core.errors import TidegateError
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tidegate.core.errors import ConfigurationError, TidegateError
 
 
 class SandboxError(TidegateError):
@@ -11,3 +14,12 @@ class SandboxError(TidegateError):
 
 class PortTakenError(SandboxError):
     """Another process listens on the port that a server was to use."""
+
+
+@contextmanager
+def as_sandbox_error() -> Iterator[None]:
+    """What is missing on the machine is told as everything that goes wrong in the sandbox is."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise SandboxError(str(error)) from error.__cause__

@@ -82,7 +82,7 @@ class Kafka(Server):
         self._controller_port = None
 
     def _check(self) -> None:
-        find_java()
+        find_java("Kafka 4")
         kafka_jars()
 
     def _initialise(self) -> None:
@@ -104,7 +104,7 @@ class Kafka(Server):
             "-Dorg.slf4j.simpleLogger.showDateTime=true",
             "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
         )
-        return Command([find_java(), *self._jvm, *logging, "-cp", f"{kafka_jars()}/*", main, *arguments])
+        return Command([find_java("Kafka 4"), *self._jvm, *logging, "-cp", f"{kafka_jars()}/*", main, *arguments])
 
     def _ready(self) -> bool:
         known = brokers_known_to(self.host, self.port, PROBE_SECONDS)

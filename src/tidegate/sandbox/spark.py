@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Self
 
-from tidegate.sandbox.errors import PortTakenError, SandboxError
+from tidegate.sandbox.errors import SandboxError
 from tidegate.sandbox.executor import Executor
 from tidegate.sandbox.server import Setting
+from tidegate.sandbox.several import Several
 from tidegate.sandbox.spark_nodes import SparkMaster, SparkWorker
 
 __all__ = ["SparkCluster"]
 
-_ATTEMPTS = 3
 
-
-class SparkCluster:
+class SparkCluster(Several):
     """A master and some workers, each a process of its own, to be killed, paused and restarted one by one.
 
     ``cores`` and ``memory`` are of each worker; ``settings`` are those of Spark's own daemons.
@@ -59,23 +56,6 @@ class SparkCluster:
         """The executors of all workers."""
         return tuple(executor for worker in self._workers for executor in worker.executors)
 
-    def start(self, timeout: float | None = None) -> Self:
-        """Start the master and then the workers; return when it knows them all."""
-        if self._master is not None:
-            return self
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                self._start(timeout)
-                return self
-            except PortTakenError:
-                self.stop()
-                if attempt == _ATTEMPTS:
-                    raise
-            except BaseException:
-                self.stop()
-                raise
-        raise AssertionError("unreachable")
-
     def stop(self) -> None:
         """End all processes, executors as well, and remove their directories."""
         for worker in self._workers:
@@ -85,13 +65,9 @@ class SparkCluster:
             self._master.stop()
         self._master, self._workers = None, ()
 
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+    @property
+    def _has_started(self) -> bool:
+        return self._master is not None
 
     def _start(self, timeout: float | None) -> None:
         self._master = SparkMaster(settings=self._settings).start(timeout)

@@ -50,7 +50,7 @@ class _Node(Server):
         self._page_port = None
 
     def _check(self) -> None:
-        find_java()
+        find_java("Spark 4")
         _spark_home()
 
     def _initialise(self) -> None:

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tidegate.core.errors import ConfigurationError
+from tidegate.java.runtime import find_java
 from tidegate.settings.masking import masked
 from tidegate.spark.checks import check_session
 from tidegate.spark.gateway import Errors, launched
-from tidegate.spark.java import find_java
 from tidegate.spark.options import DEFAULT_CONNECTOR, SparkOptions
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def open_session(options: SparkOptions | None = None) -> SparkSession:
         session: SparkSession = builder.getOrCreate()
         check_session(session)
         return session
-    find_java()
+    find_java("Spark 4")
     _check_master(options.master)
     settings = options.settings()
     for chatty in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
 
+from tidegate.core.errors import ConfigurationError
 from tidegate.core.findings import Finding
-from tidegate.sandbox.errors import SandboxError
-from tidegate.sandbox.programs import find_java
+from tidegate.java.runtime import find_java
 
 __all__ = ["check_extra", "check_java", "check_spark", "check_versions"]
 
@@ -33,8 +33,8 @@ def check_extra(extra: str, module: str, needed_for: str) -> Finding | None:
 def check_java(*, is_needed: bool) -> Finding:
     """Java, for pipelines and for the sandbox."""
     try:
-        return Finding.ok("java", f"{find_java()}")
-    except SandboxError as error:
+        return Finding.ok("java", str(find_java("a pipeline")))
+    except ConfigurationError as error:
         said, _, advice = str(error).partition(". ")
         if is_needed:
             return Finding.fault("java", said, advice)
