@@ -58,7 +58,8 @@ def interpreter() -> str:
 def home() -> Iterator[Path]:
     """A home for the user, with the package and the broker's jars in it."""
     home = Path(tempfile.mkdtemp(prefix="tidegate-test-"))
-    for part in (tidegate.core, tidegate.java, tidegate.sandbox):  # without the rest of the package, which needs other libraries
+    # Without the rest of the package, which needs other libraries.
+    for part in (tidegate.core, tidegate.java, tidegate.sandbox):
         source = Path(part.__file__).parent
         shutil.copytree(source, home / "lib" / "tidegate" / source.name)
     shutil.copytree(kafka_jars(), home / "cache" / kafka_jars().relative_to(cache_directory()))
