@@ -17,7 +17,8 @@ DRIVER = """
 import sys
 from tidegate.spark.session import SparkOptions, open_session
 
-session = open_session(SparkOptions(sys.argv[1], conf={"spark.executor.memory": "512m"}))
+fast = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+session = open_session(SparkOptions(sys.argv[1], conf=fast))
 for line in sys.stdin:
     total = session.sparkContext.parallelize(range(int(line)), 4).map(lambda number: number + 1).sum()
     print(total, flush=True)

@@ -13,6 +13,7 @@ from tidegate.sandbox import Kafka, SparkCluster
 CLUSTER = {
     "spark_cores_max": "4",
     "spark_executor_memory": "512m",
+    "spark_executor_extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark_network_timeout": "20s",
     "spark_network_timeoutInterval": "5s",
     "spark_executor_heartbeatInterval": "2s",
