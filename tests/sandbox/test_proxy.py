@@ -109,14 +109,14 @@ def test_a_cut_drops_connections_and_refuses_new_ones_until_restored(sql_server,
 def test_a_delay_holds_back_both_directions(sql_server, proxy) -> None:
     with connection(sql_server.url_for(port=proxy.port)) as sql:
         sql.exec_driver_sql("SELECT 1")
-        proxy.delay(0.1)
+        proxy.delay(0.5)
         began = time.monotonic()
         sql.exec_driver_sql("SELECT 1")
-        assert 0.2 <= time.monotonic() - began < 2
+        assert 1.0 <= time.monotonic() - began < 10
         proxy.restore()
         began = time.monotonic()
         sql.exec_driver_sql("SELECT 1")
-        assert time.monotonic() - began < 0.2
+        assert time.monotonic() - began < 1.0
 
 
 def test_a_black_hole_swallows_everything_even_that_the_client_has_gone(sql_server, proxy, table) -> None:

@@ -15,7 +15,7 @@ from tidegate.core.protocols import Protocol
 from tidegate.core.records import TopicPartition
 from tidegate.observe.observer import FencedOff, Paused
 
-SOON = 10.0  # about 3 s on a machine with nothing else to do
+SOON = 30.0  # about 3 s on a machine with nothing else to do
 
 
 @contextmanager

@@ -24,10 +24,10 @@ def test_a_handler_slower_than_the_poll_interval_is_not_thrown_out(stage: Stage)
         calls.append(len(records))
         stage.write(records, tx)
         if len(calls) == 1:
-            time.sleep(3)
+            time.sleep(5)
 
-    kafka = {"max.poll.interval.ms": 2000}
-    running = stage.start(topic, handle=slowly, kafka=kafka, session_timeout=2.0)
+    kafka = {"max.poll.interval.ms": 4000}
+    running = stage.start(topic, handle=slowly, kafka=kafka, session_timeout=4.0)
     wait_until(lambda: stage.payloads() == ["slow"])
     stage.send(topic, ["next"])
     wait_until(lambda: stage.payloads() == ["slow", "next"])
