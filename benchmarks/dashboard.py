@@ -7,18 +7,13 @@ import os
 import secrets
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 from urllib.parse import urlencode, urlsplit
 
-from confluent_kafka.admin import AdminClient, NewTopic
-
-from benchmarks.operating import BUSY, GROUPS, PARTITIONS, TOPICS, best, fill
+from benchmarks.grown import BUSY, GROUPS, PARTITIONS, grown
+from benchmarks.operating import best
 from benchmarks.report import Report
-from tidegate import open_ledger
-from tidegate.sandbox import Kafka, MariaDB, Postgres, Redis
 
 PAGES = {
     "all groups": "/",
@@ -31,23 +26,9 @@ PAGES = {
 
 def run(report: Report) -> None:
     report.heading(f"Dashboard: {GROUPS:,} groups of {PARTITIONS} partitions")
-    with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        kafka = stack.enter_context(Kafka())
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-        topics = [NewTopic(f"topic-{number}", PARTITIONS, 1) for number in range(TOPICS)]
-        for future in admin.create_topics(topics).values():
-            future.result(60)
-        urls = {
-            "SQLite": f"sqlite:///{Path(folder) / 'ledger.db'}",
-            "MariaDB": stack.enter_context(MariaDB()).url,
-            "PostgreSQL": stack.enter_context(Postgres()).url,
-            "Redis": stack.enter_context(Redis()).url,
-        }
-        for name, url in urls.items():
-            with open_ledger(url) as ledger:
-                fill(ledger)
-            with dashboard(url, kafka.bootstrap) as visitor:
+    with grown() as (ledgers, bootstrap):
+        for name, url in ledgers.items():
+            with dashboard(url, bootstrap) as visitor:
                 report.figure(f"{name}: all groups, first of all", best(lambda: visitor.get("/"), 1), "s", at_most=1.0)
                 for what, path in PAGES.items():
                     taken = best(lambda path=path: visitor.get(path))  # type: ignore[misc]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -14,10 +14,14 @@ _PAUSE = 0.02
 
 
 class Feed:
-    """Writes one record to every partition, over and over, and each of them once."""
+    """Writes one record to every partition, over and over, and each of them once.
 
-    def __init__(self, topic: Topic) -> None:
+    ``value`` makes the value of a record of its partition and its number there.
+    """
+
+    def __init__(self, topic: Topic, value: Callable[[int, int], str] = lambda p, n: f"{n}:{amount(p, n)}") -> None:
         self.topic = topic
+        self._value = value
         self.written = dict.fromkeys(range(topic.partitions), 0)
         self.failures: list[str] = []
         self._stop = threading.Event()
@@ -52,13 +56,12 @@ class Feed:
 
     def _write(self) -> None:
         number = 0
-        while not self._stop.is_set():
+        while not self._stop.wait(_PAUSE):
             for partition in self.written:
-                value = f"{number}:{amount(partition, number)}"
+                value = self._value(partition, number)
                 self._producer.produce(self.topic.name, value, partition=partition, on_delivery=self._delivered)
             number += 1
             self._producer.poll(0)
-            time.sleep(_PAUSE)
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:

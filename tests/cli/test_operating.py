@@ -6,11 +6,11 @@ Outputs are compared with files in golden/; see golden.py on how to renew them.
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
 import signal
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +32,7 @@ from tidegate.sandbox import Kafka
 
 from .conftest import Run, Start
 from .golden import TIME, check_golden
+from .terminal import on_a_terminal
 
 OWNER = re.compile(r"[^\s\",]+:\d+:[0-9a-f]{12}")
 LONG_AGO = 1_700_000_000_000
@@ -307,27 +308,10 @@ def test_names_are_completed(small: Place, run: Run, monkeypatch: pytest.MonkeyP
 
 
 def test_on_a_terminal_it_is_a_table_in_colour(small: Place, directory: Path) -> None:
-    import os
-    import pty
-
-    from .conftest import COMMAND
-
-    ours, theirs = pty.openpty()
     environ = {**os.environ, **small.environ, "TERM": "xterm-256color", "PYTHONDONTWRITEBYTECODE": "1"}
     environ.pop("NO_COLOR", None)
-    process = subprocess.Popen([*COMMAND, "status"], cwd=directory, env=environ, stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    shown = b""
-    while True:
-        try:
-            part = os.read(ours, 10_000)
-        except OSError:  # the other side is closed
-            break
-        if not part:
-            break
-        shown += part
-    os.close(ours)
-    assert process.wait(30) == ExitCode.OK
+    code, shown = on_a_terminal("status", cwd=directory, env=environ)
+    assert code == ExitCode.OK
     assert b"billing" in shown
     assert "─".encode() in shown
     assert b"\x1b[35mpaused" in shown

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import signal
 import subprocess
 from collections.abc import Callable
@@ -20,6 +18,7 @@ from tidegate.cli.pace import Pace
 from tidegate.sandbox import Kafka
 
 from .conftest import COMMAND, Run, Start, environment
+from .terminal import on_a_terminal
 
 Feed = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
@@ -187,23 +186,8 @@ def test_a_rate_is_kept_to_and_what_was_not_used_is_not_saved_up() -> None:
 
 def test_progress_is_shown_on_a_terminal(kafka: Kafka, directory: Path) -> None:
     topic = topics.create(kafka.bootstrap)
-    ours, theirs = pty.openpty()
-    producing = subprocess.Popen(
-        [*COMMAND, "produce", topic, "--rate", "200", "--kafka", kafka.bootstrap],
-        cwd=directory, env=environment({}), stdin=subprocess.PIPE, stderr=theirs,
-    )  # fmt: skip
-    os.close(theirs)
-    producing.communicate(b"line\n" * 120, timeout=30)
-    shown = b""
-    while True:
-        try:
-            part = os.read(ours, 10_000)
-        except OSError:  # the other side is closed
-            break
-        if not part:
-            break
-        shown += part
-    os.close(ours)
-    assert producing.returncode == 0
+    arguments = ("produce", topic, "--rate", "200", "--kafka", kafka.bootstrap)
+    code, shown = on_a_terminal(*arguments, cwd=directory, env=environment({}), given=b"line\n" * 120)
+    assert code == 0
     assert shown.count(b"\r\x1b[K") >= 2, "it is written over while it goes on"
     assert f"120 records to {topic}, ".encode() in shown.rpartition(b"\r\x1b[K")[2]

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import Engine, NullPool, create_engine
+from tests.chaos.feed import Feed
 from tests.listeners.topic import Topic
 from tests.spark_chaos.audit import Audit
 from tests.spark_chaos.crew import ROOT, Crew, Driver, ancestors, wait_until, wake
 from tests.spark_chaos.faulty import FOLDER
-from tests.spark_chaos.feed import PARTITIONS, Feed
+from tests.spark_chaos.feed import PARTITIONS, feed
 from tests.spark_chaos.orders import GROUP, LIMITS, Orders, Way
 from tests.spark_chaos.traps import Action, Place, Traps
 
@@ -309,10 +310,10 @@ def ordeal(
     lives = 1 + sum(fault.__name__.startswith("driver_") for fault in faults)
     crew = Crew(orders, traps, lives, with_reserve=cluster is None)  # its executors would take the cores
     try:
-        with Feed(topic) as feed:
+        with feed(topic) as fed:
             crew.next()
             crew.at_work.wait_for("batch")
-            yield Ordeal(way, topic, ledger, engine, feed, crew, traps, chance, planned, cluster)
+            yield Ordeal(way, topic, ledger, engine, fed, crew, traps, chance, planned, cluster)
     finally:
         crew.end()
         ledger.close()
