@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Engine, NullPool, create_engine
+from sqlalchemy import Engine, NullPool, create_engine, make_url
 from tests.chaos.feed import Feed
 from tests.listeners.topic import Topic
 from tests.spark_chaos.audit import Audit
@@ -24,7 +24,7 @@ from tests.spark_chaos.traps import Action, Place, Traps
 from tidegate import Verification, open_ledger
 from tidegate.core.records import TopicPartition
 from tidegate.ledger import Ledger
-from tidegate.sandbox import Executor, Kafka, SparkCluster
+from tidegate.sandbox import Executor, Kafka, Proxy, SparkCluster
 
 Fault = Callable[["Ordeal"], None]
 T = TypeVar("T")
@@ -42,6 +42,8 @@ class Ordeal:
     chance: random.Random
     faults: Sequence[Fault]
     cluster: SparkCluster | None = None
+    proxy: Proxy | None = None
+    """Between the drivers and the database, if that is a server."""
     executors_killed: int = 0
 
     def endure(self) -> None:
@@ -93,6 +95,14 @@ class Ordeal:
         place = Place.TASK_LOADING if self.way.by_partition else Place.DRIVER_LOADING
         second = self._frozen_meanwhile(place, lambda _: self.crew.next())
         self._stopped(first, second)
+
+    def commit_unanswered(self) -> None:
+        """The driver's COMMIT is carried out and its answer lost: by its token it finds out."""
+        assert self.proxy is not None
+        arm = self.proxy.swallow_one_reply
+        settled = self.settled
+        self._frozen_meanwhile(Place.DRIVER_LOADING, lambda _: arm(b"COMMIT"))
+        wait_until(lambda: self.settled > settled, "a commit that was found out about")
 
     def _killed(self, driver: Driver) -> None:
         assert driver.ended() == -signal.SIGKILL, driver.last_words
@@ -218,6 +228,11 @@ class Ordeal:
         return len(self.traps.notes("committed", where="task", outcome="ALREADY_DONE"))
 
     @property
+    def settled(self) -> int:
+        """Commits of the driver that went unanswered and were found to be done."""
+        return sum(note["unknown"] > 0 for note in self.traps.notes("committed", where="driver"))
+
+    @property
     def modes(self) -> set[str]:
         """How micro-batches were committed."""
         return {note["mode"] for note in self.traps.notes("batch") if note["records"]}
@@ -229,6 +244,7 @@ class Ordeal:
             "executors killed": self.executors_killed,
             "fences": self.fences,
             "already done": self.already_done,
+            "found out about": self.settled,
             **{f"{place} {action}": n for (place, action), n in _counted(sprung).items()},
         }
 
@@ -304,7 +320,12 @@ def ordeal(
     ledger = open_ledger(url, limits=LIMITS)
     ledger.create()
     traps = Traps(folder)
-    orders = Orders(broker.bootstrap, topic.name, url, way, str(folder), conf=_conf(folder, conf))
+    database = make_url(url)
+    proxy = Proxy(database.host, database.port).start() if database.host and database.port else None
+    if proxy is not None:
+        database = database.set(host=proxy.host, port=proxy.port)
+    reached = database.render_as_string(hide_password=False)
+    orders = Orders(broker.bootstrap, topic.name, reached, way, str(folder), conf=_conf(folder, conf))
     if cluster is not None:
         orders = replace(orders, master=cluster.url)
     lives = 1 + sum(fault.__name__.startswith("driver_") for fault in faults)
@@ -313,9 +334,11 @@ def ordeal(
         with feed(topic) as fed:
             crew.next()
             crew.at_work.wait_for("batch")
-            yield Ordeal(way, topic, ledger, engine, fed, crew, traps, chance, planned, cluster)
+            yield Ordeal(way, topic, ledger, engine, fed, crew, traps, chance, planned, cluster, proxy)
     finally:
         crew.end()
+        if proxy is not None:
+            proxy.stop()
         ledger.close()
         engine.dispose()
 

@@ -84,12 +84,14 @@ def test_kills_and_fences_of_commits_by_batch(kafka: Kafka, url: str, way: Way, 
     faults = [*KILLS, *FENCES, Ordeal.driver_killed_before_a_commit]
     if way.staged:
         faults += [Ordeal.task_failed_after_its_load, Ordeal.worker_killed_after_its_load]
-    if not url.startswith("sqlite"):  # whose claims cannot get past a frozen holder
-        faults += [Ordeal.driver_taken_over_while_loading]
+    is_server = not url.startswith("sqlite")  # whose claims cannot get past a frozen holder, and whose commits answer
+    if is_server:
+        faults += [Ordeal.driver_taken_over_while_loading] + [Ordeal.commit_unanswered] * 5
     with ordeal(kafka, url, way, tmp_path, faults, seed=number) as trial:
         endured(trial)
         assert trial.crew.kills >= 10
         assert trial.fences >= 5
+        assert trial.settled >= 5 * is_server
         assert trial.modes == {"staged" if way.staged else "driver"}
 
 
