@@ -9,6 +9,9 @@ DEMO_ARGS ?=
 LOCK := .venv/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
+# Tests, demo and benchmarks start hundreds of programs: each would compile the package anew if that were not kept.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help setup demo check test bench chaos docs screenshots lock wheel clean
 
 help: ## Show this list
