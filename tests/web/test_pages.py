@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 
 from playwright.sync_api import Page, expect
 
 from tidegate.core.records import TopicPartition
+from tidegate.sandbox.ports import free_port
 
 from .conftest import Place, Visit, new_group
 from .served import Served
@@ -95,6 +101,50 @@ def test_the_journal_is_shown_filtered_and_verified(served: Served, place: Place
     expect(page.locator("tbody tr").first).to_contain_text("0 → 7")
     page.get_by_role("button", name="Verify").click()
     expect(page.get_by_text("The journal explains every position: 2 partitions, 6 entries, no break.")).to_be_visible()
+
+
+def test_a_journal_that_does_not_add_up_is_said_to_be_so(served: Served, place: Place, visit: Visit) -> None:
+    group, topic = new_group(), place.topic(records=10)
+    place.advance(place.claimed(group, topic), 0, 7)
+    with closing(sqlite3.connect(place.folder / "shop.db")) as db, db:
+        db.execute(
+            "UPDATE tidegate_journal SET end_offset = 6 WHERE consumer_group = ? AND kind = 'advance' "
+            "AND partition_id = 1",
+            [group],
+        )
+    page = visit(served, f"journal?group={group}&verify=1")
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("The journal does not add up in 1 of 2 partitions")
+    expect(alert.get_by_role("listitem")).to_contain_text(f"{topic}[1], journal entry 3: the journal ends at offset 6")
+
+
+MEMBER = """
+from tidegate import App, Record
+
+app = App()
+
+@app.listener({topic!r}, group={group!r})
+def take(record: Record) -> None:
+    pass
+"""
+
+
+def test_members_are_asked_how_far_they_have_read(place: Place, visit: Visit) -> None:
+    group, topic, port = new_group(), place.topic(records=1234), free_port()
+    (place.folder / "member.py").write_text(MEMBER.format(topic=topic, group=group))
+    environ = {"TIDEGATE_LEDGER": place.url, "TIDEGATE_KAFKA__BOOTSTRAP": place.bootstrap}
+    command = [sys.executable, "-m", "tidegate.cli", "run", "member:app", "--metrics-port", str(port)]
+    with subprocess.Popen(command, cwd=place.folder, env={**os.environ, **environ}) as member:
+        served = Served.start(place.folder, "--member", f"127.0.0.1:{port}", **environ)
+        try:
+            page = visit(served, f"group?name={group}")
+            for partition in (0, 1):
+                row = page.locator(f'tr[data-key="{topic}/{partition}"]')
+                expect(row.locator("[data-label=Current]")).to_have_text("1,234")
+                expect(row.locator("[data-figure=committed]")).to_have_text("1,234")
+        finally:
+            served.close()
+            member.terminate()
 
 
 def test_without_kafka_the_page_says_so_and_shows_what_the_ledger_has(
