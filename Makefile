@@ -33,7 +33,7 @@ check: $(READY) ## Lint, formatting, types and the house rules: no servers, unde
 	$(RUN) pytest -q tests/house
 
 test: check ## Everything: check, then all tests on real servers (PYTEST_ARGS="-k ledger -x" passes through)
-	$(RUN) pytest -n 3 --dist worksteal $(PYTEST_ARGS)
+	$(RUN) pytest -n 4 --dist worksteal $(PYTEST_ARGS)
 
 bench: $(READY) ## Measure the ledger against doing without it (BENCH_ARGS passes through)
 	$(RUN) benchmarks $(BENCH_ARGS)

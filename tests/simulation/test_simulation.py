@@ -15,7 +15,7 @@ from .mutants import MUTANTS
 from .runner import Summary, run_many, run_seeds
 from .world import Protocol, World, run_schedule
 
-SCHEDULES = int(os.environ.get("SCHEDULES", "40000"))
+SCHEDULES = int(os.environ.get("SCHEDULES", "20000"))
 SHARE = SCHEDULES / 100_000
 MUTANT_SCHEDULES = 2_000
 ROOT = Path(__file__).resolve().parents[2]
