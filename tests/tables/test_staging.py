@@ -71,6 +71,31 @@ def test_nothing_moves_if_rows_are_gone(engine: Engine, options: dict[str, Any])
     assert drop_stage(engine, stage.table)
 
 
+def test_rows_that_are_gone_are_missed_although_others_count_twice(engine: Engine) -> None:
+    table = Table(
+        f"t{secrets.token_hex(5)}",
+        key="id",
+        mode="upsert",
+        create=True,
+        columns={"id": "integer", "n": "integer"},
+    )
+    stage = create_stage(engine, Target(engine, table).layout, OWNER)
+
+    def load_and_move(n: int, ids: list[int], *, gone: int) -> None:
+        attempt = n
+        numbers = {"id": pa.array(ids, pa.int64()), "n": pa.array([n] * len(ids), pa.int64())}
+        with engine.begin() as conn:
+            stage.load(conn, attempt, 0, Rows(pa.record_batch(numbers), range(len(ids))))
+            conn.execute(text(f"DELETE FROM {stage.table.name} WHERE id >= {gone}"))
+        with engine.begin() as conn:
+            stage.move(conn, ["id", "n"], [attempt], len(ids))
+
+    load_and_move(1, [1, 2], gone=9)
+    with pytest.raises(LostRows, match="holds 2 of 4 rows"):
+        load_and_move(2, [1, 2, 3, 4], gone=3)
+    assert drop_stage(engine, stage.table)
+
+
 def test_what_killed_ones_left_behind_is_swept_and_that_of_others_is_not(engine: Engine) -> None:
     stage = staged(engine)
     other = create_stage(engine, stage.layout, "another group")
