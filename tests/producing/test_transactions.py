@@ -134,6 +134,22 @@ def test_a_second_instance_fences_the_first(kafka: Kafka) -> None:
     assert topics.values(kafka.bootstrap, topic) == [b"new"]
 
 
+def test_one_that_was_fenced_and_does_not_know_it_yet_can_be_closed(kafka: Kafka) -> None:
+    topic, name = topics.create(kafka.bootstrap), f"tx-{secrets.token_hex(6)}"
+    first = transactional(kafka, name)
+    block = first.transaction(5)
+    block.__enter__()
+    first._reports.end_soon()  # so that nobody hears what its client has to say
+    first._reports._thread.join()
+    with transactional(kafka, name) as second, second.transaction():
+        second.send(topic, b"second")
+    first.send(topic, b"first")
+    time.sleep(2)  # the broker refuses it meanwhile
+    first.close(0)
+    assert len(first) == 0
+    assert topics.values(kafka.bootstrap, topic) == [b"second"]
+
+
 def test_a_transaction_that_outlasts_its_time_is_fenced(kafka: Kafka) -> None:
     topic = topics.create(kafka.bootstrap)
     producer = transactional(kafka, **{"transaction.timeout.ms": 1000})

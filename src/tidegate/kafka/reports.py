@@ -109,9 +109,10 @@ class Reports:
         """Serve no more."""
         self.end_soon()
         self._thread.join()
-        if len(self._client):  # a thread was about to send all the while
-            self._client.purge()
-            self._client.flush(_TURN)
+        for _ in range(2):  # one that has failed for good says so first
+            if len(self._client):  # a thread was about to send all the while
+                self._client.purge()
+                self._turn(self._client.flush)
 
     def end_soon(self) -> None:
         """Serve no more after this turn."""
@@ -120,15 +121,15 @@ class Reports:
     def _serve(self) -> None:
         client = self._client
         while not self._ended:
-            try:
-                if self._flushing:
-                    client.flush(_TURN)  # which sends what lingers
-                else:
-                    client.poll(_TURN)
-            except KafkaException as failed:  # the client has failed for good; it says so here, once
-                self.note(failed.args[0])
-            except Exception as error:
-                _log.error("a callback in the settings of the Kafka client failed with %s", blamed(error))
+            self._turn(client.flush if self._flushing else client.poll)  # flush sends what lingers
             if self._waiting:
                 with self._turned:
                     self._turned.notify_all()
+
+    def _turn(self, serve: Callable[[float], object]) -> None:
+        try:
+            serve(_TURN)
+        except KafkaException as failed:  # the client has failed for good; it says so here, once
+            self.note(failed.args[0])
+        except Exception as error:
+            _log.error("a callback in the settings of the Kafka client failed with %s", blamed(error))
