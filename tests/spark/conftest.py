@@ -13,6 +13,15 @@ from tidegate.sandbox import Kafka
 from tidegate.sandbox.ports import free_port
 from tidegate.spark.session import SparkOptions, open_session
 
+OPEN_SOCKETS = "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """PySpark does not close the sockets that results come through, but leaves them to the garbage collector."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.filterwarnings(OPEN_SOCKETS))
+
 
 @pytest.fixture(scope="session")
 def event_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
