@@ -24,7 +24,7 @@ def on_a_terminal(*arguments: str, cwd: Path, env: dict[str, str], given: bytes 
         while part := _read(ours):
             shown += part
         os.close(ours)
-        return process.wait(30), shown
+        return process.wait(90), shown
 
 
 def _read(terminal: int) -> bytes:

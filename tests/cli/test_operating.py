@@ -293,7 +293,7 @@ def test_watching_and_following_go_on_until_they_are_interrupted(small: Place, s
     assert (entry["kind"], entry["start"], entry["end"]) == ("advance", 6, 9)
     for process in (watching, following):
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == ExitCode.OK
+        assert process.wait(90) == ExitCode.OK
 
 
 def test_names_are_completed(small: Place, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ def test_following_goes_on_until_it_is_interrupted(kafka: Kafka, start: Start) -
         producer.send(topic, b"second").result(10)
         assert following.stdout.readline() == "second\n"
     following.send_signal(signal.SIGINT)
-    assert following.wait(20) == ExitCode.OK
+    assert following.wait(90) == ExitCode.OK
 
 
 def test_a_reader_that_has_enough_is_no_error(kafka: Kafka, directory: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_reader_that_has_enough_is_no_error(kafka: Kafka, directory: Path) -> 
     assert consuming.stderr is not None
     assert consuming.stdout.readline() == b"0\n"
     consuming.stdout.close()
-    assert (consuming.wait(20), consuming.stderr.read()) == (0, b"")
+    assert (consuming.wait(90), consuming.stderr.read()) == (0, b"")
     consuming.stderr.close()
 
 

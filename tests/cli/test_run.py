@@ -124,7 +124,7 @@ def test_a_signal_reaches_the_app_and_its_events_are_logged(start: Start, number
     assert process.stdout is not None
     assert process.stdout.readline().startswith("ready")
     process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=90)
     assert process.returncode == ExitCode.OK
     assert f"signal {number.name}" in out
     assert "INFO    tidegate: group 'billing': paused by an operator" in err
@@ -135,7 +135,7 @@ def test_the_log_level_is_heeded(start: Start) -> None:
     assert process.stdout is not None
     process.stdout.readline()
     process.terminate()
-    assert process.communicate(timeout=30)[1] == ""
+    assert process.communicate(timeout=90)[1] == ""
 
 
 def test_metrics_are_served(start: Start) -> None:
@@ -147,7 +147,7 @@ def test_metrics_are_served(start: Start) -> None:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         assert 'tidegate_paused{group="billing"} 1.0' in answer.read().decode()
     process.terminate()
-    process.communicate(timeout=30)
+    process.communicate(timeout=90)
 
 
 def test_a_port_that_is_taken_is_a_usage_error(run: Run) -> None:

@@ -44,7 +44,7 @@ def test_a_signal_asks_and_what_is_under_way_is_finished(
     program: subprocess.Popen[str], number: signal.Signals
 ) -> None:
     program.send_signal(number)
-    assert program.communicate(timeout=30) == ("finished\n", None)
+    assert program.communicate(timeout=90) == ("finished\n", None)
     assert program.returncode == 0
 
 
@@ -55,7 +55,7 @@ def test_a_second_signal_ends_the_process_at_once(program: subprocess.Popen[str]
     assert program.stdout is not None
     assert program.stdout.readline() == "deaf\n"
     program.send_signal(number)
-    assert program.wait(30) == -number
+    assert program.wait(90) == -number
 
 
 def test_an_error_of_the_work_is_raised_here_and_the_handlers_are_as_before() -> None:

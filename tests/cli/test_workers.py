@@ -39,7 +39,7 @@ def test_a_signal_stops_every_worker_once(start: Start, stop: Callable[[subproce
     workers = ready(process, 3)
     assert len({process.pid, *workers}) == 4
     stop(process)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=90)
     assert (process.returncode, err) == (ExitCode.OK, "")
     assert out.count("signal SIGTERM") == 3
     assert {f"stopped {worker}" for worker in workers} <= set(out.splitlines())
@@ -53,7 +53,7 @@ def test_a_second_signal_kills_them(start: Start, number: signal.Signals, code: 
     assert process.stdout is not None
     assert [process.stdout.readline() for _ in range(2)] == ["signal SIGTERM\n"] * 2
     process.send_signal(number)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=90)
     assert process.returncode == code
     assert "stopped" not in out
 
@@ -61,7 +61,7 @@ def test_a_second_signal_kills_them(start: Start, number: signal.Signals, code: 
 def test_if_one_fails_the_others_are_stopped_and_its_code_is_that_of_all(start: Start) -> None:
     process = start("run", "shop:fails_first", "--workers", "2")
     ready(process, 1)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=90)
     assert process.returncode == ExitCode.UNREACHABLE
     assert "stopped" in out
     assert err == "error: the ledger is gone\nerror: a worker ended with exit code 3; stopping the others\n"
@@ -71,7 +71,7 @@ def test_a_worker_that_is_killed_counts_as_failed(start: Start) -> None:
     process = start("run", "shop:waits", "--workers", "2")
     victim, other = ready(process, 2)
     os.kill(victim, signal.SIGKILL)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=90)
     assert process.returncode == 137
     assert f"stopped {other}" in out
 
@@ -80,7 +80,7 @@ def test_workers_stop_when_the_process_that_started_them_is_killed(start: Start)
     process = start("run", "shop:waits", "--workers", "2")
     workers = ready(process, 2)
     process.kill()
-    out, _ = process.communicate(timeout=30)  # ends when no worker has its output open any more
+    out, _ = process.communicate(timeout=90)  # ends when no worker has its output open any more
     assert {f"stopped {worker}" for worker in workers} <= set(out.splitlines())
 
 
@@ -100,7 +100,7 @@ def test_no_secret_is_in_the_arguments_of_a_process(start: Start) -> None:
     for pid in (process.pid, *ready(process, 2)):
         assert PLANTED not in Path(f"/proc/{pid}/cmdline").read_text()
     process.terminate()
-    process.communicate(timeout=30)
+    process.communicate(timeout=90)
 
 
 def test_each_worker_serves_its_metrics_on_a_port_of_its_own(run: Run) -> None:

@@ -15,7 +15,7 @@ from tidegate import LedgerBusy
 from tidegate.sandbox import Redis
 
 COMMITTED = (FATAL_TURN - 1) * BATCH
-SLACK = 1.5  # seconds, for the machine
+SLACK = 6.0  # seconds, for a machine that is busy
 
 
 @pytest.mark.parametrize("how", ["idle", "bulk"])
@@ -48,7 +48,7 @@ def taken_over_within_the_bound(how: str, place: Place, tmp_path: Path) -> None:
         span = span_at(COMMITTED)
         ledger.transact(claims, [span], lambda tx: place.write(tx, span))
         os.kill(child.pid, signal.SIGCONT)
-        told, _ = child.communicate(timeout=30)
+        told, _ = child.communicate(timeout=90)
         assert told == "fenced\n"
         assert place.check(ledger) == COMMITTED + BATCH
     finally:
@@ -70,7 +70,7 @@ def test_sqlite_names_the_frozen_process_that_holds_the_write_lock_within_the_bo
         assert LIMITS.lock_wait - 0.5 < time.monotonic() - began < LIMITS.lock_wait + SLACK
         assert place.check(ledger) == COMMITTED
         os.kill(child.pid, signal.SIGKILL)
-        child.wait(10)
+        child.wait(90)
         assert ledger.claim(GROUP, [ORDERS])[ORDERS].position == COMMITTED
     finally:
         child.kill()

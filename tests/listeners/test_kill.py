@@ -63,7 +63,7 @@ def test_a_kill_while_the_commit_is_on_its_way_counts_every_record_once(kafka: K
         with running(consume, order) as child:
             victims.append(child.pid or 0)
             assert ended(child) == -signal.SIGKILL
-        assert trap.wait(10)
+        assert trap.wait(60)
     finished(consume, Order(topic, books))
     books.check(topic, sums)
 

@@ -51,7 +51,7 @@ def test_an_unknown_topic_is_an_error_within_its_time_and_at_once_from_then_on(k
         {"bootstrap.servers": kafka.bootstrap, "topic.metadata.propagation.max.ms": 500, "log_level": 0}
     ) as producer:
         with pytest.raises(RecordRejected, match="^no-such-topic: .* create the topic, or mind its name"):
-            producer.send("no-such-topic", b"v").result(5)
+            producer.send("no-such-topic", b"v").result(30)
         with pytest.raises(RecordRejected, match="create the topic"):
             producer.send("no-such-topic", b"v")
 

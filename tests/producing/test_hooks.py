@@ -81,7 +81,7 @@ def test_interceptors_change_the_record_in_turn_and_hear_of_it_before_listeners_
         handle = producer.send(topic, "v", key="k")
         handle.add_callback(lambda sent: say(f"callback: {sent.result().offset}"))
         handle.add_callback(lambda _: done.set())
-        assert done.wait(10)
+        assert done.wait(60)
     assert said == [
         "A sends v",
         "B sends vA",

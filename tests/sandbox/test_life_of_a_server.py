@@ -67,7 +67,7 @@ def test_a_paused_server_is_frozen_whole_and_goes_on_when_resumed(database: Data
     assert asking.is_alive(), "a frozen server answered"
 
     database.resume()
-    asking.join(10)
+    asking.join(90)
     assert answers == [{"before"}]
 
 
@@ -90,7 +90,7 @@ def test_a_kill_reaches_backends_that_are_busy_and_left_the_process_group(postgr
         with watched([backend]) as process:
             postgres.kill()
             assert process.all_end_within(0)
-        busy.join(10)
+        busy.join(90)
         sql.invalidate()
     postgres.restart()
 

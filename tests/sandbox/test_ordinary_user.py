@@ -99,5 +99,5 @@ def test_a_server_starts_dies_and_comes_back_for_an_ordinary_user(kind: str, int
             with connection(url) as sql:
                 assert sql.exec_driver_sql("SELECT 1").scalar_one() == 1
         process.stdin.close()
-        assert process.wait(30) == 0
+        assert process.wait(90) == 0
     assert list(temporary.iterdir()) == []
