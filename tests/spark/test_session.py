@@ -163,7 +163,7 @@ def test_a_connector_that_cannot_be_fetched_is_one_clear_error(tmp_path: Path, m
     )
     monkeypatch.setenv("TIDEGATE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("TIDEGATE_IVY_SETTINGS", str(settings))
-    with pytest.raises(ConfigurationError, match="could not be fetched.*needs the network"):
+    with pytest.raises(ConfigurationError, match="could not be fetched.*needs the network.*give their paths"):
         jars_of("org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0")
     assert not [path for path in (tmp_path / "cache" / "spark").iterdir() if path.suffix != ".lock"]
 

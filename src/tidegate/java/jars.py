@@ -46,13 +46,14 @@ def pyspark_jars() -> Path:
 class Jars:
     """``group:artifact:version`` of what is wanted, and what it needs comes along; without whole groups, if excluded.
 
-    ``folder`` is where they are kept, below the cache.
+    ``folder`` is where they are kept, below the cache; ``otherwise``, what to do on a machine without a network.
     """
 
     folder: str
     coordinates: tuple[str, ...]
     needed_by: str
     excluded: str | None = None
+    otherwise: str = ""
 
     def fetched(self, settings: str | None = None, *, unless: Callable[[Path], bool] = lambda _: False) -> Path:
         """The directory that holds them all; the first call on a machine downloads them, later ones ask nobody.
@@ -88,7 +89,7 @@ class Jars:
                 raise ConfigurationError(
                     f"The jars of {self.coordinates[0]} could not be fetched (Ivy: {status}). The first start on a "
                     "machine needs the network; behind a mirror, set TIDEGATE_IVY_SETTINGS to an Ivy settings file. "
-                    f"The end of what Ivy said:\n{tail}"
+                    f"{self.otherwise}The end of what Ivy said:\n{tail}"
                 )
             for jar in filter(unless, jars.glob("*.jar")):
                 jar.unlink()

@@ -18,8 +18,13 @@ def jars_of(coordinate: str, settings: str | None = None) -> list[Path]:
     """The jars of ``group:artifact:version`` and of what it needs, without those that Spark has already."""
     if not _COORDINATE.fullmatch(coordinate):
         raise ConfigurationError(f"{coordinate!r} is no Maven coordinate; write it as group:artifact:version")
-    # Spark brings Hadoop along; the connector asks for a newer copy of the same 50 MB.
-    jars = Jars(f"spark/{coordinate.replace(':', '_')}", (coordinate,), "Spark 4", excluded="org.apache.hadoop")
+    jars = Jars(
+        f"spark/{coordinate.replace(':', '_')}",
+        (coordinate,),
+        needed_by="Spark 4",
+        excluded="org.apache.hadoop",  # Spark brings it along, and the connector asks for another copy of its 50 MB
+        otherwise="Without any, fetch them elsewhere and give their paths, separated by commas, instead of the name. ",
+    )
     return sorted(jars.fetched(settings, unless=_is_sparks_own).glob("*.jar"))
 
 
