@@ -170,7 +170,7 @@ def cores(kafka: Kafka, place: Place, report: Report) -> None:
         "PostgreSQL: pipeline on local[2] / on local[1]",
         found[2] / found[1],
         "x",
-        detail=f"{found[1]:,.0f} and {found[2]:,.0f} rows/s; broker and database share the {os.cpu_count()} cores",
+        detail=f"{found[2]:,.0f} and {found[1]:,.0f} rows/s; broker and database share the {os.cpu_count()} cores",
     )
 
 

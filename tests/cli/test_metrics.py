@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -103,17 +104,15 @@ def test_a_scrape_during_a_run_says_what_the_ledger_says(
     assert get(port, "/healthz") == (200, '{"status": "ok"}\n')
     until(lambda: total(samples(port), "tidegate_records_committed_total") == GOOD + BAD)
     # Metrics and positions are told just after a commit: both are complete once the end of each log is.
-    expected = sorted(
-        ReadPosition("billing", topic, number, end, end)._asdict().items()
-        for number, end in Counter(number % PARTITIONS for number in range(GOOD + BAD)).items()
-    )
-    until(lambda: sorted(each.items() for each in _positions(port)) == expected)
+    ends = Counter(number % PARTITIONS for number in range(GOOD + BAD))
+    expected = [ReadPosition("billing", topic, number, ends[number], ends[number])._asdict() for number in sorted(ends)]
+    until(lambda: sorted(_positions(port), key=itemgetter("partition")) == expected)
     found = samples(port)
     with open_ledger(url) as ledger:
         entries = list(ledger.journal("billing"))
         letters = ledger.dead_letters("billing")
         seen = Overview(ledger).group("billing", members=[f"127.0.0.1:{port}"]).partitions
-    assert [dict(expected[each.partition])["current"] for each in seen] == [each.current for each in seen]
+    assert {each.partition: each.current for each in seen} == ends
     advances = [entry for entry in entries if entry.kind is Kind.ADVANCE]
     records: Counter[str] = Counter()
     for entry in advances:

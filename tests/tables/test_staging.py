@@ -82,13 +82,12 @@ def test_rows_that_are_gone_are_missed_although_others_count_twice(engine: Engin
     stage = create_stage(engine, Target(engine, table).layout, OWNER)
 
     def load_and_move(n: int, ids: list[int], *, gone: int) -> None:
-        attempt = n
         numbers = {"id": pa.array(ids, pa.int64()), "n": pa.array([n] * len(ids), pa.int64())}
         with engine.begin() as conn:
-            stage.load(conn, attempt, 0, Rows(pa.record_batch(numbers), range(len(ids))))
+            stage.load(conn, n, 0, Rows(pa.record_batch(numbers), range(len(ids))))
             conn.execute(text(f"DELETE FROM {stage.table.name} WHERE id >= {gone}"))
         with engine.begin() as conn:
-            stage.move(conn, ["id", "n"], [attempt], len(ids))
+            stage.move(conn, ["id", "n"], [n], len(ids))
 
     load_and_move(1, [1, 2], gone=9)
     with pytest.raises(LostRows, match="holds 2 of 4 rows"):
