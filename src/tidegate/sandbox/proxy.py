@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tidegate.sandbox.errors import SandboxError
+from tidegate.sandbox.lifetime import Lifetime
 from tidegate.sandbox.ports import LOOPBACK, free_port
 from tidegate.sandbox.relay import Relay
 from tidegate.sandbox.trap import Loses, Match, Trap
@@ -18,7 +18,7 @@ _CALL_SECONDS = 30.0
 _PORT_ATTEMPTS = 5
 
 
-class Proxy:
+class Proxy(Lifetime):
     """Stands between clients and a server, on a loopback port of its own.
 
     Every method takes effect before it returns. The proxy knows nothing of the protocols that pass through it.
@@ -97,14 +97,6 @@ class Proxy:
     def swallow_one_request(self, match: Match) -> Trap:
         """Lose one message: the server never sees it, and both sides find the connection closed."""
         return self._call(self._arm(Trap(match, Loses.REQUEST)))
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def trapped(self, relay: Relay, data: bytes) -> Trap | None:
         """Return the trap that a client's data springs, which is thereby used up; called by the relays."""

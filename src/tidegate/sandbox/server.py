@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import signal
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import ClassVar, NoReturn, Self
 
 from tidegate.sandbox.account import Account
 from tidegate.sandbox.errors import PortTakenError, SandboxError
+from tidegate.sandbox.lifetime import Lifetime
 from tidegate.sandbox.ports import LOOPBACK, free_port, is_free
 from tidegate.sandbox.process import Command, Process
 from tidegate.sandbox.workspace import Workspace, require_space
@@ -27,7 +27,7 @@ _PROBE_INTERVAL = 0.02
 _TAIL_LINES = 30
 
 
-class Server(ABC):
+class Server(Lifetime):
     """A real server as a child process, on a loopback port, with a directory of its own.
 
     Without ``directory`` it lives in a temporary one, which :meth:`stop` removes unless ``keep`` is set. With
@@ -145,14 +145,6 @@ class Server(ABC):
         self._end(self.stop_timeout)
         return self.start(timeout)
 
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
     def __repr__(self) -> str:
         state = "paused" if self._paused else "running" if self.running else "stopped"
         return f"<{type(self).__name__} {self.host}:{self._port} {state}>"
@@ -161,7 +153,7 @@ class Server(ABC):
     def _check(self) -> None:
         """Raise unless the programs that the server needs are installed."""
 
-    def _adopt(self, workspace: Workspace) -> None:  # noqa: B027 - most servers have nothing to do
+    def _adopt(self, workspace: Workspace) -> None:
         """Take over what an earlier server left in the directory."""
 
     @abstractmethod

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from types import TracebackType
+from abc import abstractmethod
 from typing import Self
 
 from tidegate.sandbox.errors import PortTakenError
+from tidegate.sandbox.lifetime import Lifetime
 
 __all__ = ["Several"]
 
 _ATTEMPTS = 3
 
 
-class Several(ABC):
+class Several(Lifetime):
     """All of them run, or none does."""
 
     def start(self, timeout: float | None = None) -> Self:
@@ -34,10 +34,6 @@ class Several(ABC):
                 self.stop()
                 raise
 
-    @abstractmethod
-    def stop(self) -> None:
-        """End all processes and remove their directories."""
-
     @property
     @abstractmethod
     def _has_started(self) -> bool:
@@ -46,11 +42,3 @@ class Several(ABC):
     @abstractmethod
     def _start(self, timeout: float | None) -> None:
         """Try once, on new ports."""
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
