@@ -13,7 +13,7 @@ from demo.picture import draw
 from demo.pipeline_file import write_pipeline
 from demo.screen import Screen
 from demo.trial import Trial
-from tidegate import Delivery
+from tidegate import Delivery, TidegateError
 from tidegate.sandbox import Kafka
 
 _BATCHES = 30  # so many that no driver is done before its kill
@@ -93,5 +93,7 @@ def _options() -> argparse.ArgumentParser:
 if __name__ == "__main__":
     try:
         sys.exit(main())
+    except TidegateError as error:  # such as a missing Java
+        sys.exit(str(error))
     except KeyboardInterrupt:
         sys.exit(130)
