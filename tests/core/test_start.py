@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.core.errors import ConfigurationError, PositionMissing
+from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import TopicPartition
 from tidegate.core.start import Earliest, Latest, LogOffsets, Start, StartStrategy, Timestamp
 
@@ -24,17 +24,12 @@ def test_each_strategy_gives_its_offsets(start: Start, offsets: dict[TopicPartit
     assert StartStrategy(start).offsets([B, A], LOGS) == offsets
 
 
-def test_partitions_added_while_the_group_runs_are_read_from_their_beginning() -> None:
-    assert StartStrategy(Latest()).offsets([A, B], LOGS, added=[A]) == {A: 10, B: 7}
-
-
 def test_a_timestamp_never_starts_in_front_of_the_log() -> None:
     assert StartStrategy(Timestamp(0)).offsets([A], {A: LogOffsets(10, 90, 3)}) == {A: 10}
 
 
-def test_a_log_that_is_not_known_is_an_error_that_names_the_partition() -> None:
-    with pytest.raises(PositionMissing, match=r"orders\[1\]"):
-        StartStrategy().offsets([A, B], {A: LOGS[A]})
+def test_a_partition_without_a_log_has_no_start() -> None:
+    assert StartStrategy().offsets([A, B], {A: LOGS[A]}) == {A: 10}
 
 
 def test_a_start_is_earliest_and_not_forced_unless_told_otherwise() -> None:
@@ -42,7 +37,9 @@ def test_a_start_is_earliest_and_not_forced_unless_told_otherwise() -> None:
 
 
 def test_a_deployment_needs_a_name_and_a_timestamp_is_not_negative() -> None:
-    with pytest.raises(ConfigurationError, match="deployment"):
-        StartStrategy(deployment="")
+    for name in ("", "x" * 256, "é" * 128):
+        with pytest.raises(ConfigurationError, match="deployment"):
+            StartStrategy(deployment=name)
+    assert StartStrategy(deployment="é" * 127).deployment == "é" * 127
     with pytest.raises(ConfigurationError, match="timestamp"):
         Timestamp(-1)

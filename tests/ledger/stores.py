@@ -49,6 +49,8 @@ class Store(Protocol):
     ledger: Ledger[Any]
     in_process: bool
     """Whether only this process can see it."""
+    has_one_writer: bool
+    """Whether a transaction keeps all others waiting, whichever rows they want."""
 
     def open(self, limits: Limits | None = None) -> Ledger[Any]:
         """Another ledger on the same store, as another process would have it."""
@@ -75,7 +77,7 @@ class Store(Protocol):
 class _Opened:
     """Keeps track of the ledgers that were opened, the first of which is `ledger`."""
 
-    in_process = False
+    in_process = has_one_writer = False
 
     def __init__(self) -> None:
         self._ledgers: list[Ledger[Any]] = []
@@ -95,7 +97,7 @@ class _Opened:
 
 
 class MemoryStore(_Opened):
-    in_process = True
+    in_process = has_one_writer = True
 
     def _open(self, limits: Limits | None) -> Ledger[Any]:
         if not self._ledgers:
@@ -137,6 +139,7 @@ class SqlStore(_Opened):
         self.url = url
         self.prefix = prefix or fresh_name()
         self.engine = create_engine(url)
+        self.has_one_writer = self.engine.dialect.name == "sqlite"
         self.runtime_url = runtime_url or url
         self.data = Table(
             f"{self.prefix}data",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
 from tidegate.core.errors import ConfigurationError, Fenced, IdentityChanged, PositionMissing
 from tidegate.core.positions import Identity
 from tidegate.core.records import TopicPartition
+from tidegate.ledger import Subscription
 
 from .samples import FIRST, GROUP, OTHER, PARTITIONS, SECOND, THIRD, advance, kinds, offsets, span
 from .stores import Store
@@ -167,14 +170,144 @@ def test_an_identity_is_filled_in_once_it_is_known(store: Store) -> None:
     assert store.ledger.read(GROUP).positions[FIRST].identity == known
 
 
-def test_a_deployment_forces_its_start_once_for_each_partition(store: Store) -> None:
-    advance(store, store.ledger.claim(GROUP, [FIRST, SECOND]), span(0, 9))
+def test_a_deployment_forces_the_start_of_a_whole_topic_once(store: Store) -> None:
+    claims = store.ledger.claim(GROUP, [FIRST, SECOND, OTHER])
+    advance(store, claims, span(0, 9), span(0, 8, SECOND))
     assert store.ledger.claim(GROUP, [FIRST], 4, deployment="v2")[FIRST].position == 4
+    assert offsets(store.ledger) == {FIRST: 4, SECOND: 4, OTHER: 0}
     again = store.ledger.claim(GROUP, [FIRST, SECOND], 3, deployment="v2")
-    assert {tp: claim.position for tp, claim in again.items()} == {FIRST: 4, SECOND: 3}
+    assert {tp: claim.position for tp, claim in again.items()} == {FIRST: 4, SECOND: 4}
     assert store.ledger.claim(GROUP, [FIRST], 0)[FIRST].position == 4
+    assert store.ledger.claim(GROUP, [OTHER], 2, deployment="v2")[OTHER].position == 2, "another topic is another thing"
     assert store.ledger.claim(GROUP, [FIRST], 1, deployment="v3")[FIRST].position == 1
     assert store.ledger.verify(GROUP).ok
+
+
+def test_going_back_to_an_older_deployment_forces_nothing(store: Store) -> None:
+    for name, start, expected in [("v1", 3, 3), ("v2", 5, 5), ("v1", 7, 5), ("v2", 9, 5), ("v1", 0, 5)]:
+        assert store.open().claim(GROUP, [FIRST], start, deployment=name)[FIRST].position == expected, name
+    assert store.ledger.claim("another group", [FIRST], 1, deployment="v1")[FIRST].position == 1
+    assert store.ledger.claim("another group", [FIRST], 2, deployment="v2")[FIRST].position == 2
+
+
+def test_a_deployment_is_stored_byte_for_byte_or_refused(store: Store) -> None:
+    name = "é" * 127 + "x"
+    store.ledger.claim(GROUP, [FIRST], 3, deployment=name)
+    for other in (name.upper(), name[:-1] + "X", name[:-1], name[:-1] + " "):
+        assert store.ledger.claim(GROUP, [FIRST], 3, deployment=other)[FIRST].position == 3
+        store.ledger.edit(GROUP, {FIRST: 8})
+    assert store.ledger.claim(GROUP, [FIRST], 0, deployment=name)[FIRST].position == 8
+    for wrong in ("", "x" * 256, "é" * 128, "a\0b"):
+        with pytest.raises(ConfigurationError, match="deployment"):
+            store.ledger.claim(GROUP, [FIRST], deployment=wrong)
+
+
+def test_two_members_of_one_deployment_force_its_start_once_between_them(store: Store) -> None:
+    """Both have found the name unused when the first of them claims."""
+    advance(store, store.ledger.claim(GROUP, [FIRST, SECOND]), span(0, 9), span(0, 8, SECOND))
+    other = store.open()
+
+    def starts(partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        if len(asked) == 0:
+            asked.append(True)
+            claims = other.claim(GROUP, [SECOND], 5, deployment="v2")
+            advance(store, claims, span(5, 7, SECOND))
+        return dict.fromkeys(partitions, 1)
+
+    asked: list[bool] = []
+    assert store.ledger.claim(GROUP, [FIRST], starts, deployment="v2")[FIRST].position == 5
+    assert offsets(store.ledger) == {FIRST: 5, SECOND: 7}
+    edits = [entry for entry in store.ledger.journal(GROUP) if entry.kind.value == "edit"]
+    assert len(edits) == 2, "one for each partition"
+    assert store.ledger.verify(GROUP).ok
+
+
+# Whole topics
+
+
+def whole(*partitions: TopicPartition, beginning: int = 0) -> Subscription:
+    def all_of(topics: Collection[str]) -> set[TopicPartition]:
+        return {tp for tp in partitions if tp.topic in topics}
+
+    return Subscription(all_of, lambda added: dict.fromkeys(added, beginning))
+
+
+KNOWN = {"orders": Identity("cluster", "id-1"), "returns": Identity("cluster", "id-2")}
+
+
+def test_the_first_claim_of_a_topic_stores_a_position_for_each_of_its_partitions(store: Store) -> None:
+    topics = whole(FIRST, SECOND, THIRD)
+    claims = store.ledger.claim(GROUP, [SECOND], 7, identities=KNOWN, subscription=topics)
+    assert set(claims) == {SECOND}
+    rows = store.ledger.read(GROUP).positions
+    assert {tp: (row.next_offset, row.owner, row.epoch) for tp, row in rows.items()} == {
+        FIRST: (7, None, 0),
+        SECOND: (7, claims[SECOND].owner, 1),
+        THIRD: (7, None, 0),
+    }
+    assert {row.identity for row in rows.values()} == {KNOWN["orders"]}
+    later = store.open().claim(GROUP, [FIRST, THIRD], 9, identities=KNOWN, subscription=topics)
+    assert {tp: claim.position for tp, claim in later.items()} == {FIRST: 7, THIRD: 7}
+    advance(store, {**claims, **later}, span(7, 9), span(7, 8, SECOND), span(7, 9, THIRD))
+    assert store.ledger.verify(GROUP).ok
+
+
+def test_a_partition_that_a_topic_got_later_begins_at_its_beginning(store: Store) -> None:
+    store.ledger.claim(GROUP, [FIRST], 7, identities=KNOWN, subscription=whole(FIRST, SECOND))
+    grown = whole(FIRST, SECOND, THIRD, beginning=2)
+    claims = store.ledger.claim(GROUP, [SECOND, THIRD], 9, identities=KNOWN, subscription=grown)
+    assert {tp: claim.position for tp, claim in claims.items()} == {SECOND: 7, THIRD: 2}
+
+
+def test_two_members_that_begin_at_once_store_each_start_once(store: Store) -> None:
+    """Each has found no row when the other one claims, and one of them knows of a partition more."""
+    other = store.open()
+
+    def starts(partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        if len(asked) == 0:
+            asked.append(True)
+            other.claim(GROUP, [SECOND], 5, identities=KNOWN, subscription=whole(FIRST, SECOND))
+        return dict.fromkeys(partitions, 8)
+
+    asked: list[bool] = []
+    grown = whole(FIRST, SECOND, THIRD, beginning=1)
+    claims = store.ledger.claim(GROUP, [FIRST, THIRD], starts, identities=KNOWN, subscription=grown)
+    assert {tp: claim.position for tp, claim in claims.items()} == {FIRST: 5, THIRD: 1}
+    assert offsets(store.ledger) == {FIRST: 5, SECOND: 5, THIRD: 1}
+
+
+def test_a_position_that_an_operator_stored_ahead_is_kept_and_the_others_begin_at_their_start(store: Store) -> None:
+    store.ledger.edit(GROUP, {FIRST: 40})
+    store.ledger.edit(GROUP, {FIRST: 30})
+    topics = whole(FIRST, SECOND, THIRD, beginning=1)
+    claims = store.ledger.claim(GROUP, [FIRST, SECOND], 7, identities=KNOWN, subscription=topics)
+    assert {tp: claim.position for tp, claim in claims.items()} == {FIRST: 30, SECOND: 7}
+    assert offsets(store.ledger) == {FIRST: 30, SECOND: 7, THIRD: 7}
+
+
+def test_a_recreated_topic_begins_again_with_all_of_its_partitions(store: Store) -> None:
+    old = store.ledger.claim(GROUP, [FIRST, SECOND], 7, identities=KNOWN, subscription=whole(FIRST, SECOND))
+    new = {"orders": Identity("cluster", "id-3")}
+    topics = whole(FIRST, SECOND, THIRD)
+    with pytest.raises(IdentityChanged, match="recreated as id-3"):
+        store.open().claim(GROUP, [THIRD], 0, identities=new, subscription=topics)
+    claims = store.open().claim(
+        GROUP, [THIRD], 2, identities=lambda: new, restart=True, subscription=topics, deployment="v2"
+    )
+    assert claims[THIRD].position == 2
+    assert offsets(store.ledger) == {FIRST: 2, SECOND: 2, THIRD: 2}
+    assert {row.identity for row in store.ledger.read(GROUP).positions.values()} == {new["orders"]}
+    with pytest.raises(Fenced):
+        advance(store, old, span(7, 8))
+
+
+def test_only_the_rows_of_a_claim_are_locked_once_the_topic_is_known(store: Store) -> None:
+    topics = whole(FIRST, SECOND)
+    first = store.ledger.claim(GROUP, [FIRST], 0, identities=KNOWN, subscription=topics)
+    if store.has_one_writer:
+        return
+    with store.ledger.transaction(first, [span(0, 1)]):
+        assert store.open().claim(GROUP, [SECOND], 0, identities=KNOWN, subscription=topics)
 
 
 # Claiming again

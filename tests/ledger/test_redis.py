@@ -277,10 +277,10 @@ def test_only_a_client_of_its_own_is_closed(redis_server: Redis, client: Any, ta
 def test_a_newer_schema_is_refused(redis_server: Redis, ledger: RedisLedger, client: Any, tag: str) -> None:
     ledger.create()
     ledger.create()
-    client.set(f"{tag}:schema", 2)
+    client.set(f"{tag}:schema", 3)
     other = RedisLedger(client, prefix=f"{tag}:")
     for attempt in (other.create, lambda: other.claim(GROUP, [FIRST]), lambda: other.read(GROUP)):
-        with pytest.raises(SchemaError, match=r"version 2.*up to 1; upgrade Tidegate") as refused:
+        with pytest.raises(SchemaError, match=r"version 3.*up to 2; upgrade Tidegate") as refused:
             attempt()
         assert redis_server.password not in str(refused.value)
 

@@ -65,7 +65,7 @@ def test_an_older_schema_is_refused_until_create_has_upgraded_it(
         claims = old.claim("billing", [ORDERS], start_at=7)
         old.transact(claims, [Span(ORDERS, 7, 9, 2)])
     with open_ledger(url, prefix=prefix) as new:
-        with pytest.raises(SchemaError, match=r"has schema version 1, this Tidegate needs 2; run ledger\.create\(\)"):
+        with pytest.raises(SchemaError, match=r"has schema version 1, this Tidegate needs 3; run ledger\.create\(\)"):
             new.read("billing")
         new.create()
         letter = Letter(Record("orders", 0, 9), "no")
@@ -80,7 +80,7 @@ def test_a_newer_schema_is_refused(ledger: SqlLedger, url: str, prefix: str) -> 
     run(ledger, f"INSERT INTO {prefix}schema (version) VALUES (99)")
     with open_ledger(url, prefix=prefix) as late:
         for use in (late.create, lambda: late.claim("billing", [ORDERS])):
-            with pytest.raises(SchemaError, match="has schema version 99, this Tidegate knows only up to 2; upgrade"):
+            with pytest.raises(SchemaError, match="has schema version 99, this Tidegate knows only up to 3; upgrade"):
                 use()
 
 

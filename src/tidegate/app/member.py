@@ -88,7 +88,10 @@ class Member:
         self._until_caught_up = until_caught_up
         self._assignment = Assignment(spec.session_timeout, random.Random())  # noqa: S311 - jitter
         self._todo: list[LedgerCommand] = []
-        self._claimer = Claimer(spec.group, ledger, admin, start=spec.start, recreated=spec.recreated)
+        subscribes = not spec.topics.partitions
+        self._claimer = Claimer(
+            spec.group, ledger, admin, start=spec.start, recreated=spec.recreated, subscribes=subscribes
+        )
         self._outages = Outages(spec.group, tell)
         self._lookout = Lookout(spec, ledger, admin)
         self._watch_at = self._guard_at = 0.0

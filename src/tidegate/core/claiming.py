@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -20,9 +20,9 @@ _UNKNOWN = Identity()
 class ClaimRequest:
     """Everything that decides a claim, apart from the stored rows.
 
-    ``deployment`` names a deployment that forces its start once: a position that was not yet forced under this name
-    goes to its start, later claims under the same name leave it alone. ``restart`` allows a position whose topic was
-    recreated, or whose cluster was replaced, to begin again at its start.
+    ``deployment`` names a deployment that forces its start once: the first claim of a topic under that name moves the
+    topic's positions to their start; ``used`` are the topics in which that has happened. ``restart`` allows a position
+    whose topic was recreated, or whose cluster was replaced, to begin again at its start.
     """
 
     group: str
@@ -30,46 +30,60 @@ class ClaimRequest:
     identities: Mapping[str, Identity] = field(default_factory=dict)
     deployment: str | None = None
     restart: bool = False
+    used: frozenset[str] = frozenset()
 
-    def is_doubtful(self, row: Position | None) -> bool:
+    def is_doubtful(self, partition: TopicPartition, row: Position | None) -> bool:
         """Whether a claim may do more to a position than take it as it is."""
-        return row is None or self._conflict(row) is not None or self._forces(row)
+        return row is None or self.forces(partition.topic) or self._conflict(row) is not None
 
-    def wants_start(self, row: Position | None) -> bool:
-        """Whether a partition's start has to be known before it can be claimed."""
-        return row is None or self._why_start(row) is not None
+    def forces(self, topic: str) -> bool:
+        """Whether the deployment still has to force its start in a topic."""
+        return self.deployment is not None and topic not in self.used
+
+    def begins(self, topic: str, rows: Collection[Position]) -> bool:
+        """Whether the group begins with a topic, ``rows`` being all that it has there: for the first time, under a new
+        deployment, or because it is another topic now. Otherwise a partition without a row was added later.
+        """
+        conflicts = [row for row in rows if self._why_restart(row)]
+        return self.forces(topic) or bool(conflicts) or not any(row.was_claimed for row in rows)
 
     def decide(self, partition: TopicPartition, row: Position | None, starts: Mapping[TopicPartition, int]) -> Change:
         """The change that the claim makes to one position; ``starts`` knows those that want one."""
+        begun = self.begun(partition, row, starts)
+        if begun is not None:
+            return begun.then(begun.position.claimed(self.owner))
+        assert row is not None  # noqa: S101 - or it would have begun
+        filled = row.identity.filled(self.identities.get(partition.topic, _UNKNOWN))
+        if filled != row.identity:
+            row = row._replace(identity=filled)
+        return row.claimed(self.owner)
+
+    def begun(
+        self, partition: TopicPartition, row: Position | None, starts: Mapping[TopicPartition, int]
+    ) -> Change | None:
+        """What happens to a position before it is taken: it is stored, or moved to its start; ``None``: nothing."""
         identity = self.identities.get(partition.topic, _UNKNOWN)
+        forces = self.forces(partition.topic)
         if row is None:
             change = Position.start(partition, starts[partition], identity, self.deployment)
-            return change.then(change.position.claimed(self.owner))
-        why = self._why_start(row)
-        deployment = self.deployment or row.deployment
-        if why is None:
-            filled = row.identity.filled(identity)
-            if filled != row.identity or deployment != row.deployment:
-                row = row._replace(identity=filled, deployment=deployment)
-            return row.claimed(self.owner)
-        change = row.edited(starts[partition], why)
-        moved = change.position._replace(identity=identity.filled(row.identity), deployment=deployment)
-        return change.then(moved.claimed(self.owner))
+        else:
+            why = self._why_restart(row) or (f"forced by deployment {self.deployment!r}" if forces else None)
+            if why is None:
+                return None
+            change = row.edited(starts[partition], why)
+            moved = change.position._replace(identity=identity.filled(row.identity))
+            change = change._replace(position=moved)
+        return change._replace(forced_by=self.deployment) if forces else change
 
-    def _why_start(self, row: Position) -> str | None:
+    def _why_restart(self, row: Position) -> str | None:
         conflict = self._conflict(row)
         if conflict and not self.restart:
             raise IdentityChanged(self._conflict_message(row, conflict))
-        if conflict:
-            return f"the {conflict} is another one now"
-        return f"forced by deployment {self.deployment!r}" if self._forces(row) else None
+        return f"the {conflict} is another one now" if conflict else None
 
     def _conflict(self, row: Position) -> str | None:
         identity = self.identities.get(row.partition.topic)
         return None if identity is None else row.identity.conflict(identity)
-
-    def _forces(self, row: Position) -> bool:
-        return self.deployment is not None and row.deployment != self.deployment
 
     def _conflict_message(self, row: Position, conflict: str) -> str:
         identity = self.identities[row.partition.topic]

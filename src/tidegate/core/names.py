@@ -6,9 +6,10 @@ import re
 
 from tidegate.core.errors import InvalidName
 
-__all__ = ["GROUP_BYTES", "TOPIC_LENGTH", "check_group", "check_topic"]
+__all__ = ["DEPLOYMENT_BYTES", "GROUP_BYTES", "TOPIC_LENGTH", "check_deployment", "check_group", "check_topic"]
 
 GROUP_BYTES = 255
+DEPLOYMENT_BYTES = 255
 TOPIC_LENGTH = 249
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -18,17 +19,26 @@ def check_group(group: str) -> str:
     """Return ``group``, or raise :class:`InvalidName` if a ledger cannot hold it byte for byte."""
     if not group:
         raise InvalidName("the group name is empty; give the group a name, such as group='billing'")
+    return _storable("group name", group, GROUP_BYTES)
+
+
+def check_deployment(deployment: str) -> str:
+    """Return ``deployment``, or raise :class:`InvalidName` if a ledger cannot hold it byte for byte."""
+    if not deployment:
+        raise InvalidName("the deployment has no name; give it one, such as deployment='2026-11-replay'")
+    return _storable("deployment", deployment, DEPLOYMENT_BYTES)
+
+
+def _storable(what: str, name: str, most: int) -> str:
     try:
-        length = len(group.encode())
+        length = len(name.encode())
     except UnicodeEncodeError:
-        raise InvalidName(f"the group name {group!a} is not valid Unicode; use text that UTF-8 can encode") from None
-    if "\0" in group:
-        raise InvalidName(f"the group name {group!r} contains a NUL character, which databases cannot store; remove it")
-    if length > GROUP_BYTES:
-        raise InvalidName(
-            f"the group name {group[:40]!r}… has {length} bytes; at most {GROUP_BYTES} can be stored, so shorten it"
-        )
-    return group
+        raise InvalidName(f"the {what} {name!a} is not valid Unicode; use text that UTF-8 can encode") from None
+    if "\0" in name:
+        raise InvalidName(f"the {what} {name!r} contains a NUL character, which databases cannot store; remove it")
+    if length > most:
+        raise InvalidName(f"the {what} {name[:40]!r}… has {length} bytes; at most {most} can be stored, so shorten it")
+    return name
 
 
 def check_topic(topic: str) -> str:

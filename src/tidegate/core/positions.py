@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple, cast
 
@@ -9,7 +10,7 @@ from tidegate.core.journal import Entry, Kind
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Claim, Step, Work
 
-__all__ = ["Change", "GroupState", "Identity", "Position"]
+__all__ = ["Change", "GroupState", "Identity", "Position", "forced_starts"]
 
 
 class Identity(NamedTuple):
@@ -37,7 +38,10 @@ _UNKNOWN = Identity()
 
 
 class Position(NamedTuple):
-    """The row of one (group, topic, partition): where reading continues, and who may move it."""
+    """The row of one (group, topic, partition): where reading continues, and who may move it.
+
+    ``deployment`` is the one under which the position was first stored.
+    """
 
     partition: TopicPartition
     next_offset: int
@@ -98,6 +102,11 @@ class Position(NamedTuple):
         entry = new._entry(Kind(work.move), self.next_offset, records=step.span.records, note=work.note)
         return Change(new, (entry._replace(epoch=step.claim.epoch, owner=step.claim.owner),))
 
+    @property
+    def was_claimed(self) -> bool:
+        """Whether a consumer has ever taken it; one that an operator stored ahead was not."""
+        return self.owner is not None or self.identity != _UNKNOWN
+
     def claim(self, group: str) -> Claim:
         """The claim that the row's present owner holds."""
         return Claim(group, self.partition, self.next_offset, self.epoch, cast(str, self.owner))
@@ -128,10 +137,17 @@ class Change(NamedTuple):
     position: Position
     entries: tuple[Entry, ...]
     is_new: bool = False
+    forced_by: str | None = None
+    """The deployment that forces the topic's start with this change: the group has used its name from here on."""
 
     def then(self, later: Change) -> Change:
         """Two changes of one position as one."""
-        return Change(later.position, self.entries + later.entries, self.is_new)
+        return Change(later.position, self.entries + later.entries, self.is_new, self.forced_by)
+
+
+def forced_starts(changes: Iterable[Change]) -> set[tuple[str, str]]:
+    """The topics whose starts are forced by changes, each with the deployment that does so."""
+    return {(change.position.partition.topic, change.forced_by) for change in changes if change.forced_by is not None}
 
 
 class GroupState(NamedTuple):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from tidegate.core.errors import ConfigurationError, PositionMissing
+from tidegate.core.errors import ConfigurationError
+from tidegate.core.names import check_deployment
 from tidegate.core.records import TopicPartition
 
 __all__ = ["Earliest", "Latest", "LogOffsets", "Start", "StartStrategy", "Timestamp"]
@@ -49,35 +50,26 @@ class LogOffsets(NamedTuple):
 class StartStrategy:
     """Where to begin: where no position is stored, or, with a ``deployment``, everywhere, once under that name.
 
-    The ledger remembers the deployment in each position, so that a restart or a rebalance does not force it again.
+    The ledger remembers every name that a group has used, so that neither a restart nor a rebalance nor a return to an
+    older name forces its start again.
     """
 
     start: Start = Earliest()
     deployment: str | None = None
 
     def __post_init__(self) -> None:
-        if self.deployment == "":
-            raise ConfigurationError("the deployment has no name; give it one, such as deployment='2024-05-replay'")
+        if self.deployment is not None:
+            check_deployment(self.deployment)
 
     def offsets(
         self,
         partitions: Iterable[TopicPartition],
         logs: Mapping[TopicPartition, LogOffsets],
-        *,
-        added: Collection[TopicPartition] = (),
     ) -> dict[TopicPartition, int]:
-        """The offsets that :meth:`Ledger.claim` takes as ``start_at``.
+        """The offsets that :meth:`Ledger.claim` takes as ``start_at``, of those partitions that have a log."""
+        return {tp: self._offset(logs[tp]) for tp in sorted(partitions) if tp in logs}
 
-        ``added`` are partitions that the topic got while the group was running: they are read from their beginning,
-        because producers may have used them before anyone here knew of them.
-        """
-        return {tp: self._offset(tp, logs.get(tp), tp in added) for tp in sorted(partitions)}
-
-    def _offset(self, partition: TopicPartition, log: LogOffsets | None, is_added: bool) -> int:
-        if log is None:
-            raise PositionMissing(f"the log offsets of {partition} are not known, so its start is not; does it exist?")
-        if is_added:
-            return log.earliest
+    def _offset(self, log: LogOffsets) -> int:
         match self.start:
             case Earliest():
                 return log.earliest

@@ -70,6 +70,9 @@ class Cluster(Protocol):
     def identities(self, topics: Collection[str]) -> dict[str, Identity]:
         """The identity of each of these topics that there is."""
 
+    def partitions(self, topics: Collection[str]) -> set[TopicPartition]:
+        """Every partition of these topics."""
+
     def logs(self, partitions: Iterable[TopicPartition], at: int | None = None) -> dict[TopicPartition, LogOffsets]:
         """Where the logs of these partitions begin and end."""
 

@@ -12,13 +12,16 @@ from tidegate.core.spans import Claim
 from tidegate.core.start import StartStrategy, Timestamp
 from tidegate.kafka.broker import Cluster
 from tidegate.kafka.positions import KafkaPositions
-from tidegate.ledger import Ledger
+from tidegate.ledger import Ledger, Subscription
 
 __all__ = ["Claimer"]
 
 
 class Claimer:
-    """Claims partitions of one group."""
+    """Claims partitions of one group.
+
+    A group that ``subscribes`` shares out whole topics; otherwise it reads partitions that are named, each by itself.
+    """
 
     def __init__(
         self,
@@ -28,12 +31,14 @@ class Claimer:
         *,
         start: StartStrategy,
         recreated: Recreated,
+        subscribes: bool = True,
     ) -> None:
         self._group = group
         self._ledger = ledger
         self._admin = admin
         self._start = start
         self._recreated = recreated
+        self._subscription = Subscription(admin.partitions, self._beginnings) if subscribes else None
 
     def claim(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Claim]:
         """Claim them in one transaction; those without a position begin by the start strategy."""
@@ -50,13 +55,13 @@ class Claimer:
             identities=identities,
             deployment=self._start.deployment,
             restart=self._recreated.restart,
+            subscription=self._subscription,
         )
 
     def _starts(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where partitions begin that have no position; one that is new to a topic known here, from its beginning."""
         start = self._start.start
         logs = self._admin.logs(partitions, start.at if isinstance(start, Timestamp) else None)
-        known = self._ledger.read(self._group).positions
-        grown = {tp.topic for tp in known}
-        added = [tp for tp in partitions if tp not in known and tp.topic in grown]
-        return self._start.offsets(partitions, logs, added=added)
+        return self._start.offsets(partitions, logs)
+
+    def _beginnings(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: log.earliest for tp, log in self._admin.logs(partitions).items()}

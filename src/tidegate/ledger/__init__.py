@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.ledger.base import Ledger, Reclaimed
-from tidegate.ledger.claiming import Identities, StartAt
+from tidegate.ledger.claiming import Identities, StartAt, Subscription
 from tidegate.ledger.limits import Limits
 from tidegate.ledger.memory import MemoryLedger, MemoryTransaction
 from tidegate.ledger.open import open_ledger
@@ -23,6 +23,7 @@ __all__ = [
     "SqlLedger",
     "SqlTransaction",
     "StartAt",
+    "Subscription",
     "Transaction",
     "open_ledger",
 ]

@@ -12,12 +12,12 @@ from tidegate.core.claiming import ClaimRequest, Standing, standing
 from tidegate.core.errors import AlreadyDone, ConfigurationError, Fenced, NotCommitted, PositionMissing
 from tidegate.core.journal import Break, Entry, Kind, Trail, Verification
 from tidegate.core.letters import ParkedLetter
-from tidegate.core.names import check_group, check_topic
+from tidegate.core.names import check_deployment, check_group, check_topic
 from tidegate.core.positions import Change, GroupState, Position
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Claim, Move, Span, Step, Work
 from tidegate.core.totals import Totals
-from tidegate.ledger.claiming import Claiming, Identities, StartAt
+from tidegate.ledger.claiming import Claiming, Identities, StartAt, Subscription
 from tidegate.ledger.limits import Limits, Patience
 from tidegate.ledger.owner import new_owner
 from tidegate.ledger.transaction import Outcome, Result, Transaction
@@ -60,20 +60,31 @@ class Ledger(ABC, Generic[Tx]):
         identities: Identities | None = None,
         deployment: str | None = None,
         restart: bool = False,
+        subscription: Subscription | None = None,
     ) -> dict[TopicPartition, Claim]:
         """Take partitions, in one transaction: bump their epochs, name their owner, return their positions.
 
-        A partition without a stored position gets one from ``start_at`` first; it is asked only then. See
-        :class:`~tidegate.core.claiming.ClaimRequest` for ``deployment`` and ``restart``.
+        A partition without a stored position gets one from ``start_at`` first; it is asked only then. With a
+        ``subscription``, the first claim of a topic stores a position for each of its partitions, those of other
+        members included, in the same transaction. See :class:`~tidegate.core.claiming.ClaimRequest` for ``deployment``
+        and ``restart``.
         """
         wanted = _in_lock_order(partitions)
+        if deployment is not None:
+            check_deployment(deployment)
         request = ClaimRequest(check_group(group), new_owner(), deployment=deployment, restart=restart)
-        claiming = Claiming(request, wanted, start_at, identities or {})
+        claiming = Claiming(request, wanted, start_at, identities or {}, subscription)
+
+        def claim() -> None:
+            # A name that is used stays so. One that is not is stored by the claim, which fails if another was quicker.
+            used = frozenset[str]() if deployment is None else self._forced_by(group, deployment)
+            self._change(group, claiming.partitions, lambda rows: claiming.decide(rows, used))
+
         while True:
-            self._changed(group, wanted, claiming.decide, "claim")
+            self._patiently(f"claim {_shown(wanted)} for group {group!r}", claim)
             if claiming.claims:
                 return claiming.claims
-            claiming.look_up()
+            claiming.look_up(self.read(group).positions)
 
     def reclaim(self, claims: Claims, *, take: bool = False) -> Reclaimed:
         """Find out where fenced claims stand and claim again what may be claimed, in one transaction.
@@ -396,7 +407,14 @@ class Ledger(ABC, Generic[Tx]):
 
     @abstractmethod
     def _change(self, group: str, partitions: list[TopicPartition], decide: Decide) -> None:
-        """Lock the rows in order, store what ``decide`` makes of them, all or nothing. ``decide`` may be run again."""
+        """Lock the rows in order, store what ``decide`` makes of them, all or nothing. ``decide`` may be run again.
+
+        Raises :class:`Conflict` if a deployment that forces a start here has forced that topic's before.
+        """
+
+    @abstractmethod
+    def _forced_by(self, group: str, deployment: str) -> frozenset[str]:
+        """The topics of a group in which this deployment has forced its start."""
 
     @abstractmethod
     def _open(self, work: Work) -> AbstractContextManager[Tx]:

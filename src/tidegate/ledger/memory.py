@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from tidegate.core.errors import TransactionBroken
 from tidegate.core.journal import Entry, Kind, in_time
 from tidegate.core.letters import ParkedLetter
-from tidegate.core.positions import Change, GroupState, Position
+from tidegate.core.positions import Change, GroupState, Position, forced_starts
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Work
 from tidegate.core.totals import Totals
@@ -18,7 +18,7 @@ from tidegate.ledger.base import Decide, Ledger, Rows
 from tidegate.ledger.limits import Limits
 from tidegate.ledger.totals import totals_of
 from tidegate.ledger.transaction import Transaction
-from tidegate.ledger.trouble import LockWaitOver, NotMoved
+from tidegate.ledger.trouble import Conflict, LockWaitOver, NotMoved
 
 __all__ = ["MemoryLedger", "MemoryTransaction"]
 
@@ -59,6 +59,7 @@ class _Group:
     def __init__(self) -> None:
         self.paused = False
         self.positions: dict[TopicPartition, Position] = {}
+        self.forced: set[tuple[str, str]] = set()  # topic and deployment
         self.journal: dict[TopicPartition | None, list[Entry]] = {}
         self.letters: list[ParkedLetter] = []
 
@@ -149,7 +150,16 @@ class MemoryLedger(Ledger[MemoryTransaction]):
 
     def _change(self, group: str, partitions: list[TopicPartition], decide: Decide) -> None:
         with self._lock():
-            self._store(group, decide(self._rows(group, partitions)))
+            changes = decide(self._rows(group, partitions))
+            forced = forced_starts(changes)
+            if forced & self._groups[group].forced:
+                raise Conflict("another claim has forced the same starts")
+            self._groups[group].forced |= forced
+            self._store(group, changes)
+
+    def _forced_by(self, group: str, deployment: str) -> frozenset[str]:
+        stored = self._groups.get(group, _Group())
+        return frozenset(topic for topic, name in stored.forced if name == deployment)
 
     @contextmanager
     def _open(self, work: Work) -> Iterator[MemoryTransaction]:

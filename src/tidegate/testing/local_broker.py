@@ -39,7 +39,7 @@ class LocalBroker:
     def join(self, source: LocalSource, group: Group) -> None:
         """A consumer subscribes."""
         with self.topics.changed:
-            group.join(source, self.topics.partitions, self._moving)
+            group.join(source, self.topics.all, self._moving)
             if self._losing:
                 group.lose(self._moving)
             self._moving, self._losing = set(), False
@@ -48,7 +48,7 @@ class LocalBroker:
     def leave(self, source: LocalSource, group: Group) -> None:
         """A consumer closes."""
         with self.topics.changed:
-            group.leave(source, self.topics.partitions)
+            group.leave(source, self.topics.all)
             self.topics.changed.notify_all()
 
     # What a test needs
@@ -58,11 +58,11 @@ class LocalBroker:
         with self.topics.changed:
             self.topics.create(topic, partitions)
             for group in self._groups.values():
-                group.share_out(self.topics.partitions)
+                group.share_out(self.topics.all)
 
     def partitions(self, topic: str) -> int:
         """See :meth:`KitBroker.partitions`."""
-        return sum(tp.topic == topic for tp in self.topics.partitions)
+        return sum(tp.topic == topic for tp in self.topics.all)
 
     def append(self, record: Record) -> Record:
         """See :meth:`KitBroker.append`."""
@@ -71,11 +71,11 @@ class LocalBroker:
     def ends(self, topics: Iterable[str]) -> dict[TopicPartition, int]:
         """See :meth:`KitBroker.ends`."""
         wanted = set(topics)
-        return {tp: self.topics.end(tp) for tp in self.topics.partitions if tp.topic in wanted}
+        return {tp: self.topics.end(tp) for tp in self.topics.all if tp.topic in wanted}
 
     def names(self) -> list[str]:
         """See :meth:`KitBroker.names`."""
-        return sorted({tp.topic for tp in self.topics.partitions})
+        return sorted({tp.topic for tp in self.topics.all})
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
         """See :meth:`KitBroker.committed`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from tidegate.core.names import check_topic
 from tidegate.core.positions import Identity
@@ -30,8 +30,8 @@ class Topics:
         return topic in self._ids
 
     @property
-    def partitions(self) -> list[TopicPartition]:
-        """All that there are."""
+    def all(self) -> list[TopicPartition]:
+        """Every partition that there is."""
         return sorted(self._logs)
 
     def create(self, topic: str, partitions: int) -> None:
@@ -68,6 +68,10 @@ class Topics:
     def identities(self, topics: Iterable[str]) -> dict[str, Identity]:
         """See :meth:`Cluster.identities`."""
         return {topic: Identity(self._cluster_id, self._ids[topic]) for topic in topics if topic in self._ids}
+
+    def partitions(self, topics: Collection[str]) -> set[TopicPartition]:
+        """See :meth:`Cluster.partitions`."""
+        return {tp for tp in self.all if tp.topic in topics}
 
     def logs(self, partitions: Iterable[TopicPartition], at: int | None = None) -> dict[TopicPartition, LogOffsets]:
         """See :meth:`Cluster.logs`."""

@@ -119,6 +119,9 @@ class _RenamedCluster:
         found = self._cluster.identities([self._names.there(topic) for topic in topics])
         return {self._names.here(topic): identity for topic, identity in found.items()}
 
+    def partitions(self, topics: Collection[str]) -> set[TopicPartition]:
+        return set(self._names.all_here(self._cluster.partitions([self._names.there(topic) for topic in topics])))
+
     def logs(self, partitions: Iterable[TopicPartition], at: int | None = None) -> dict[TopicPartition, LogOffsets]:
         return self._names.keys_here(self._cluster.logs(self._names.all_there(partitions), at))
 

@@ -117,6 +117,10 @@ class WatchedLedger(Ledger[Any]):
         self._process.live()
         self._ledger._change(group, partitions, decide)
 
+    def _forced_by(self, group: str, deployment: str) -> frozenset[str]:
+        self._process.live()
+        return self._ledger._forced_by(group, deployment)
+
     def _locked(self, work: Work) -> Rows:
         self._process.live()
         return self._ledger._locked(work)

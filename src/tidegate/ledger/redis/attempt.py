@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.journal import Entry
-from tidegate.core.positions import Change
+from tidegate.core.positions import Change, forced_starts
 from tidegate.core.records import Record, TopicPartition
 from tidegate.ledger.redis.codec import (
     GroupRow,
     Text,
     entry_text,
     field,
+    forced_field,
     group_text,
     letter_text,
     position_text,
@@ -48,9 +49,11 @@ class Attempt:
         self._turn = turn
         self._id = secrets.token_hex(8)
         self._rows: list[_Row] = []
+        self._forced: set[tuple[str, str]] = set()
 
     def change(self, change: Change, before: Text | None) -> None:
         """Change a position."""
+        self._forced |= forced_starts([change])
         partition = change.position.partition
         self.partitions.append(partition)
         self._rows.append(
@@ -71,7 +74,10 @@ class Attempt:
 
     def _row_args(self) -> Iterator[Text | int]:
         yield from (self._turn, self._letter)
-        yield from (self.group.encode(), group_text(GroupRow(self.group), self._id), len(self._rows))
+        yield from (self.group.encode(), group_text(GroupRow(self.group), self._id))
+        yield len(self._forced)
+        yield from (forced_field(*forced) for forced in sorted(self._forced))
+        yield len(self._rows)
         for row in self._rows:
             yield from (row.field, row.before, row.after, len(row.entries), *map(entry_text, row.entries))
 

@@ -31,6 +31,7 @@ __all__ = [
     "entry_text",
     "error_text",
     "field",
+    "forced_field",
     "group_text",
     "letter_text",
     "position_text",
@@ -54,6 +55,11 @@ class GroupRow(NamedTuple):
 def field(partition: TopicPartition | None) -> str:
     """A partition within a key or a hash, or a whole group; no topic contains a colon or is empty."""
     return f"{partition.topic}:{partition.partition}" if partition else ":"
+
+
+def forced_field(topic: str, deployment: str) -> bytes:
+    """A topic and a deployment that has forced its start there, within a hash."""
+    return f"{topic}:{deployment}".encode()
 
 
 def group_text(row: GroupRow, attempt: str) -> str:

@@ -1,8 +1,9 @@
 -- Moves the rows, writes the journal, parks the letters and runs the user's commands, if every row is still as it was read,
 -- and the letter that is replayed, if one is, still there. Otherwise nothing changes, and the reply carries the rows as they are.
 --
--- KEYS  groups, the hash that holds the rows, letters, turn, tries, then each row's journal
+-- KEYS  groups, the hash that holds the rows, letters, turn, tries, deployments, then each row's journal
 -- ARGV  the turn that the caller holds or ''; the letter to remove or ''; group, its new row or '';
+--       deployments: count, then each topic and name whose start is forced here, which must not be stored yet
 --       rows:     count, then each: field, text as read ('' if absent), new text, count of entries, entries
 --       letters:  count, letters
 --       commands: count, where they belong, the letter of those without a record;
@@ -22,9 +23,11 @@ local time = redis.call('TIME')
 local at = ',' .. time[1] .. ('0'):rep(6 - #time[2]) .. time[2] .. ']'
 
 local my_turn, replayed, group, new_group = take(), take(), take(), take()
+local forced = {}
+for i = 1, tonumber(take()) do forced[i] = take() end
 local rows, found, unchanged, landed = {}, {}, true, true
 for i = 1, tonumber(take()) do
-  local row = {field = take(), before = take(), after = take(), journal = KEYS[5 + i], entries = {}}
+  local row = {field = take(), before = take(), after = take(), journal = KEYS[6 + i], entries = {}}
   for e = 1, tonumber(take()) do row.entries[e] = take() .. at end
   local now = redis.call('HGET', KEYS[2], row.field) or ''
   unchanged = unchanged and now == row.before
@@ -39,6 +42,7 @@ if landed and #rows > 0 then return {1, 0} end
 -- Whoever cannot get a change in edgeways asks for a turn; the others wait meanwhile. It expires if its holder dies.
 local turn = redis.call('GET', KEYS[4])
 if turn and turn ~= my_turn then return {2, 0} end
+for _, name in ipairs(forced) do unchanged = unchanged and redis.call('HEXISTS', KEYS[6], name) == 0 end
 if not unchanged then return {0, '[' .. table.concat(found, ',') .. ']'} end
 local letter_id = replayed .. '-0'
 if replayed ~= '' and #redis.call('XRANGE', KEYS[3], letter_id, letter_id) == 0 then return {0, '[]'} end
@@ -47,6 +51,7 @@ if replayed ~= '' and #redis.call('XRANGE', KEYS[3], letter_id, letter_id) == 0 
 for _, row in ipairs(rows) do redis.call('LLEN', row.journal) end
 redis.call('XLEN', KEYS[3])
 redis.call('HLEN', KEYS[5])
+redis.call('HLEN', KEYS[6])
 local is_new_group = new_group ~= '' and redis.call('HEXISTS', KEYS[1], group) == 0
 
 if turn then redis.call('DEL', KEYS[4]) end
@@ -55,6 +60,7 @@ if replayed ~= '' then
   redis.call('HDEL', KEYS[5], replayed .. ':attempts', replayed .. ':error')
 end
 if is_new_group then redis.call('HSET', KEYS[1], group, new_group .. at) end
+for _, name in ipairs(forced) do redis.call('HSET', KEYS[6], name, time[1]) end
 for _, row in ipairs(rows) do
   redis.call('HSET', KEYS[2], row.field, row.after .. at)
   redis.call('RPUSH', row.journal, unpack(row.entries))

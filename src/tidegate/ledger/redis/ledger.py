@@ -38,7 +38,8 @@ __all__ = ["RedisLedger"]
 Client: TypeAlias = "redis.Redis | redis.RedisCluster"
 T = TypeVar("T")
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+_DEPLOYMENTS_IN_POSITIONS = b"1"  # the version in which only a position remembered its deployment
 _PREFIX = "{tidegate}:"
 _PAGE = 1_000
 _FIRST_PAGE = 50  # of each of many journals
@@ -104,6 +105,10 @@ class RedisLedger(Ledger[RedisTransaction]):
                 if stored is None:
                     self._client.set(self._key("schema"), SCHEMA_VERSION, nx=True)
                     stored = self._client.get(self._key("schema"))
+                if _encoded(stored) == _DEPLOYMENTS_IN_POSITIONS:
+                    self._adopt_deployments()
+                    self._client.set(self._key("schema"), SCHEMA_VERSION)
+                    stored = str(SCHEMA_VERSION)
         except ConnectionLost as lost:  # whoever cannot be reached now was never there
             raise LedgerUnavailable(
                 f"cannot open the ledger at {self}: {lost}. Is the database running, and are address, user and "
@@ -118,6 +123,14 @@ class RedisLedger(Ledger[RedisTransaction]):
                 "upgrade Tidegate"
             )
         self._is_ready = True
+
+    def _adopt_deployments(self) -> None:
+        """Remember the deployments of the older version, which only positions did; may be done more than once."""
+        groups = [codec.as_group("", text).group for text in self._client.hvals(self._key("groups"))]
+        for group in groups:
+            rows = map(codec.as_position, self._client.hvals(self._key("positions", group)))
+            for topic, name in {(row.partition.topic, row.deployment) for row in rows if row.deployment}:
+                self._client.hset(self._key("deployments", group), codec.forced_field(topic, name), 0)
 
     def _check_eviction(self) -> None:
         try:
@@ -263,6 +276,13 @@ class RedisLedger(Ledger[RedisTransaction]):
             attempt.change(change, texts.get(change.position.partition))
         return not attempt.partitions or self._sent(attempt)[0]
 
+    def _forced_by(self, group: str, deployment: str) -> frozenset[str]:
+        self._ready()
+        with self._meant():
+            fields = map(_encoded, self._client.hkeys(self._key("deployments", group)))
+            found = (stored.decode().partition(":") for stored in fields)
+            return frozenset(topic for topic, _, name in found if name == deployment)
+
     @contextmanager
     def _open(self, work: Work) -> Iterator[RedisTransaction]:
         texts = self._texts(work.group, work.partitions)
@@ -318,7 +338,8 @@ class RedisLedger(Ledger[RedisTransaction]):
         the script sees that it has run before, and does nothing.
         """
         rows = self._key("groups") if attempt.partitions == [None] else self._key("positions", attempt.group)
-        keys = [self._key("groups"), rows, *(self._key(kind, attempt.group) for kind in ("letters", "turn", "tries"))]
+        parts = ("letters", "turn", "tries", "deployments")
+        keys = [self._key("groups"), rows, *(self._key(kind, attempt.group) for kind in parts)]
         keys += [self._journal_key(attempt.group, tp) for tp in attempt.partitions]
         args = attempt.args(tx)
         with self._meant(OutcomeUnknown):

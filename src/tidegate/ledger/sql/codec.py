@@ -53,7 +53,7 @@ def position_rows(changes: Iterable[Change]) -> list[Row]:
             "topic_id": row.identity.topic_id,
             "deployment": row.deployment,
         }
-        for row, _, _ in changes
+        for row, *_ in changes
     ]
 
 
@@ -89,7 +89,7 @@ def entry_rows(changes: Iterable[Change]) -> list[Row]:
             "commit_token": entry.token,
             "note": note_text(entry.note),
         }
-        for position, entries, _ in changes
+        for position, entries, *_ in changes
         for entry in entries
     ]
 

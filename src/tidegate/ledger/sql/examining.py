@@ -26,6 +26,7 @@ _CONSUMERS: dict[str, tuple[str, ...]] = {
     "groups": ("SELECT", "INSERT", "UPDATE"),
     "journal": ("SELECT", "INSERT"),
     "dead_letters": ("SELECT", "INSERT"),
+    "deployments": ("SELECT", "INSERT"),
 }
 _OPERATORS: dict[str, tuple[str, ...]] = {"journal": ("DELETE",), "dead_letters": ("UPDATE", "DELETE")}
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "fuse.glusterfs"}
@@ -117,7 +118,10 @@ def _tables(ledger: SqlLedger, conn: Connection) -> Finding:
                 said = f"the tables have schema version {version}, and this Tidegate needs {len(STEPS)}"
                 return Finding.fault(check, said, create)
             present = set(inspect(conn).get_table_names())
-            parts = (tables.positions, tables.groups, tables.journal, tables.dead_letters, tables.sentinel)
+            parts = (
+                *(tables.positions, tables.groups, tables.journal, tables.dead_letters, tables.deployments),
+                tables.sentinel,
+            )
             missing = [table.name for table in parts if table is not None and table.name not in present]
     except SchemaError as error:
         return Finding.fault(check, str(error), "upgrade Tidegate here, or use another prefix")

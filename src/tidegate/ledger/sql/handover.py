@@ -34,7 +34,7 @@ class Handover(NamedTuple):
         return common if all(common._is(change, rows[change.position.partition]) for change in changes) else None
 
     def _is(self, change: Change, row: Position) -> bool:
-        position, entries, _ = change
+        position, entries, *_ = change
         return (
             len(entries) == 1
             and self == (entries[0].kind, position.owner, entries[0].owner)

@@ -20,7 +20,7 @@ from tidegate.core.errors import (
     TransactionBroken,
 )
 from tidegate.core.journal import Entry, Kind
-from tidegate.core.positions import GroupState, Position
+from tidegate.core.positions import GroupState, Position, forced_starts
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Work
 from tidegate.core.totals import Totals
@@ -42,7 +42,7 @@ from tidegate.ledger.sql.handover import Handover
 from tidegate.ledger.sql.letters import ENDED, SqlLetters
 from tidegate.ledger.sql.mysql import MySQL
 from tidegate.ledger.sql.postgres import Postgres
-from tidegate.ledger.sql.schema import STEPS, tables
+from tidegate.ledger.sql.schema import DEPLOYMENTS_IN_POSITIONS, STEPS, tables
 from tidegate.ledger.sql.sqlite import SQLite
 from tidegate.ledger.sql.statements import Statements
 from tidegate.ledger.sql.store import Store
@@ -86,6 +86,8 @@ class SqlLedger(SqlLetters):
             for step in STEPS[version:]:
                 for table in step(store.tables):
                     table.create(conn, checkfirst=True)
+            if 0 < version <= DEPLOYMENTS_IN_POSITIONS:
+                conn.execute(store.statements.adopt_deployments)
             # Last, and at once: where DDL commits by itself, others must not see a version that is half there.
             numbers = [{"version": number} for number in range(version + 1, len(STEPS) + 1)]
             if numbers:
@@ -229,6 +231,11 @@ class SqlLedger(SqlLetters):
             changes = decide(rows)
             new = [change for change in changes if change.is_new]
             old = [change for change in changes if not change.is_new]
+            forced = [
+                {"group": group, "topic": topic, "deployment": name} for topic, name in sorted(forced_starts(changes))
+            ]
+            if forced:
+                conn.execute(statements.insert_deployment, forced)
             if new:
                 conn.execute(statements.insert_group, {"group": group})
                 dialect.write(conn, [statements.insert_positions], {"group": group}, position_rows(new))
@@ -240,6 +247,10 @@ class SqlLedger(SqlLetters):
             journalled = entry_rows(new if handover else changes)
             if journalled:
                 dialect.write(conn, [statements.insert_journal], {"group": group}, journalled)
+
+    def _forced_by(self, group: str, deployment: str) -> frozenset[str]:
+        name = {"group": group, "deployment": deployment}
+        return frozenset(topic for (topic,) in self._query(self._store().statements.deployments, name))
 
     def _evicted(self, group: str, partitions: list[TopicPartition]) -> bool:
         """End the sessions that hold rows longer than anybody may, where the store does not do so itself."""

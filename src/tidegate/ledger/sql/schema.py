@@ -27,9 +27,9 @@ from sqlalchemy import (
 from sqlalchemy.dialects import mysql
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.core.names import GROUP_BYTES, TOPIC_LENGTH
+from tidegate.core.names import DEPLOYMENT_BYTES, GROUP_BYTES, TOPIC_LENGTH
 
-__all__ = ["BY_PARTITION", "STEPS", "Layout", "Tables", "tables"]
+__all__ = ["BY_PARTITION", "DEPLOYMENTS_IN_POSITIONS", "STEPS", "Layout", "Tables", "tables"]
 
 BY_PARTITION = "by_partition"
 
@@ -49,6 +49,7 @@ class Tables:
     positions: Table
     journal: Table
     dead_letters: Table
+    deployments: Table
     sentinel: Table | None
 
 
@@ -112,7 +113,7 @@ def tables(prefix: str, layout: Layout) -> Tables:
         Column("seq", BigInteger, nullable=False),
         Column("cluster_id", text(255)),
         Column("topic_id", text(255)),
-        Column("deployment", text(255)),
+        Column("deployment", text(DEPLOYMENT_BYTES)),
         Column("updated_at", time, nullable=False),
     ]
     same_partition = ("consumer_group", "topic", "partition_id")
@@ -182,6 +183,14 @@ def tables(prefix: str, layout: Layout) -> Tables:
             else Index(f"{prefix}journal_by_group", "consumer_group", "id"),
         ),
         dead_letters=table("dead_letters", *letter),
+        # Every deployment that has forced its start in a topic, for ever: going back to an old one forces nothing.
+        deployments=table(
+            "deployments",
+            Column("consumer_group", text(GROUP_BYTES), primary_key=True),
+            Column("topic", text(TOPIC_LENGTH), primary_key=True),
+            Column("deployment", text(DEPLOYMENT_BYTES), primary_key=True),
+            Column("at", time, nullable=False),
+        ),
         sentinel=guard,
     )
 
@@ -195,5 +204,12 @@ def _dead_letters(new: Tables) -> list[Table]:
     return [new.dead_letters]
 
 
-STEPS: tuple[Callable[[Tables], list[Table]], ...] = (_positions, _dead_letters)
+def _deployments(new: Tables) -> list[Table]:
+    return [new.deployments]
+
+
+DEPLOYMENTS_IN_POSITIONS = 2
+"""Up to this version, a position's row remembered the last deployment that had forced it, and nothing else did."""
+
+STEPS: tuple[Callable[[Tables], list[Table]], ...] = (_positions, _dead_letters, _deployments)
 """What each version added; the version of a ledger is how many of these it has."""

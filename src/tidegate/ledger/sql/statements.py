@@ -39,6 +39,7 @@ class Statements:
         quote = dialect.quote
         positions, journal, groups = quote(tables.positions), quote(tables.journal), quote(tables.groups)
         letters, schema = quote(tables.dead_letters), quote(tables.schema)
+        deployments = quote(tables.deployments)
         now = dialect.now
         keys = dialect.rows(_KEY)
         state = [f"p.{column}" for column in [*_KEY, *_STATE]]
@@ -85,6 +86,21 @@ class Statements:
             f"INSERT INTO {positions} (consumer_group, {', '.join([*_KEY, *_STATE])}, updated_at) "
             f"SELECT :group, {', '.join(f'v.{column}' for column in [*_KEY, *_STATE])}, {now} "
             f"FROM {dialect.rows(_KEY | _STATE)}"
+        )
+        self.deployments = _statement(
+            f"SELECT topic FROM {deployments} WHERE consumer_group = :group AND deployment = :deployment"
+        )
+        self.insert_deployment = _statement(
+            f"INSERT INTO {deployments} (consumer_group, topic, deployment, at) "
+            f"VALUES (:group, :topic, :deployment, {now})"
+        )
+        self.adopt_deployments = _statement(
+            f"INSERT INTO {deployments} (consumer_group, topic, deployment, at) "
+            f"SELECT p.consumer_group, p.topic, p.deployment, max(p.updated_at) FROM {positions} AS p "
+            "WHERE p.deployment IS NOT NULL "
+            f"AND NOT EXISTS (SELECT 1 FROM {deployments} AS d WHERE d.consumer_group = p.consumer_group "
+            "AND d.topic = p.topic AND d.deployment = p.deployment) "
+            "GROUP BY p.consumer_group, p.topic, p.deployment"
         )
         self.update_positions = _statement(
             dialect.update(
