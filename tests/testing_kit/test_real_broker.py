@@ -96,5 +96,5 @@ def test_without_a_ledger_positions_are_those_in_kafka(kafka: Kafka) -> None:
         kit.run(Crash(Step.WRITTEN))
         kit.run()
         assert seen == [b"a", b"a"]
-        assert kit.positions("tailing") == {TopicPartition("orders", 1): 1}
+        assert kit.positions("tailing") == {TopicPartition("orders", 0): 0, TopicPartition("orders", 1): 1}
         kit.check()

@@ -10,7 +10,7 @@ from tidegate.core.journal import Entry, Kind
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Claim, Step, Work
 
-__all__ = ["Change", "GroupState", "Identity", "Position", "forced_starts"]
+__all__ = ["Change", "GroupState", "Identity", "KeptOffset", "Position", "forced_starts"]
 
 
 class Identity(NamedTuple):
@@ -143,6 +143,13 @@ class Change(NamedTuple):
     def then(self, later: Change) -> Change:
         """Two changes of one position as one."""
         return Change(later.position, self.entries + later.entries, self.is_new, self.forced_by)
+
+
+class KeptOffset(NamedTuple):
+    """A position that is kept in Kafka, with the note that was committed beside it."""
+
+    offset: int
+    note: str = ""
 
 
 def forced_starts(changes: Iterable[Change]) -> set[tuple[str, str]]:

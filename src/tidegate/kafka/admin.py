@@ -10,11 +10,11 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tidegate.core.errors import BrokerUnavailable
-from tidegate.core.positions import Identity
+from tidegate.core.positions import Identity, KeptOffset
 from tidegate.core.records import TopicPartition
 from tidegate.core.start import LogOffsets
 
-__all__ = ["Admin"]
+__all__ = ["Admin", "kept_offsets"]
 
 _SECONDS = 10.0
 
@@ -55,7 +55,7 @@ class Admin:
             if tp in earliest and tp in latest
         }
 
-    def group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KeptOffset]:
         """The positions that a group keeps in Kafka, of those partitions that have one.
 
         What an open transaction may still move is waited for: such a position is not known.
@@ -70,7 +70,7 @@ class Admin:
         for tp in found:
             if tp.error is not None:
                 raise BrokerUnavailable(f"Kafka did not say where group {group!r} is: {tp.error.str()}")
-        return {TopicPartition(tp.topic, tp.partition): tp.offset for tp in found if tp.offset >= 0}
+        return kept_offsets(found)
 
     def answers(self, timeout: float = 0.5) -> bool:
         """Whether the cluster answers. A consumer is not asked: it would wait for its own callbacks."""
@@ -111,6 +111,15 @@ class Admin:
             raise BrokerUnavailable(
                 f"the cluster did not say where its logs begin and end: {_reason(error)}"
             ) from error
+
+
+def kept_offsets(found: Iterable[KafkaPartition]) -> dict[TopicPartition, KeptOffset]:
+    """What a group keeps in Kafka, as the client gives it, of those partitions that have a position."""
+    return {
+        TopicPartition(tp.topic, tp.partition): KeptOffset(tp.offset, tp.metadata or "")
+        for tp in found
+        if tp.offset >= 0
+    }
 
 
 def _reason(error: BaseException) -> str:

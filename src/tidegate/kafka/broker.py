@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from tidegate.core import protocols
-from tidegate.core.positions import Identity
+from tidegate.core.positions import Identity, KeptOffset
 from tidegate.core.records import TopicPartition
 from tidegate.core.start import LogOffsets
 from tidegate.kafka.admin import Admin
@@ -48,10 +48,10 @@ class RecordSource(Protocol):
     def mirror(self, positions: Mapping[TopicPartition, int]) -> None:
         """Tell Kafka where the group is, best effort."""
 
-    def commit(self, positions: Mapping[TopicPartition, int], *, asynchronous: bool = False) -> None:
+    def commit(self, positions: Mapping[TopicPartition, KeptOffset], *, asynchronous: bool = False) -> None:
         """Keep positions in Kafka."""
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KeptOffset]:
         """The positions that are kept in Kafka."""
 
     def end(self, partition: TopicPartition) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -9,11 +10,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from tidegate.core.delivery import CommitStrategy
-from tidegate.core.positions import GroupState, Position
+from tidegate.core.errors import PositionMissing
+from tidegate.core.positions import GroupState, KeptOffset, Position
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Claim, Move, Span, Work
 from tidegate.kafka.broker import RecordSource
-from tidegate.ledger import Outcome, Reclaimed, Result, StartAt, Transaction
+from tidegate.ledger import Outcome, Reclaimed, Result, StartAt, Subscription, Transaction
 
 __all__ = ["KafkaPositions"]
 
@@ -41,6 +43,7 @@ class KafkaPositions:
         self._source: RecordSource | None = None
         self._reached: dict[TopicPartition, int] = {}
         self._due: dict[TopicPartition, int] = {}
+        self._notes: dict[TopicPartition, str] = {}
         self._commit_at = 0.0
         self._lock = threading.Lock()
 
@@ -49,22 +52,45 @@ class KafkaPositions:
         self._source = source
 
     def claim(
-        self, group: str, partitions: Iterable[TopicPartition], start_at: StartAt = 0, **_: Any
+        self,
+        group: str,
+        partitions: Iterable[TopicPartition],
+        start_at: StartAt = 0,
+        *,
+        subscription: Subscription | None = None,
+        **_: Any,
     ) -> dict[TopicPartition, Claim]:
-        """Look up where the group is; where it is nowhere yet, it begins at its start."""
+        """Look up where the group is. Where it is nowhere yet, its start is committed before anything is read."""
         wanted = sorted(partitions)
         found = self._committed(wanted)
         missing = [tp for tp in wanted if tp not in found]
+        counts = {} if subscription is None else self._counted(found, missing, subscription)
+        self._notes.update((tp, _note(counts[tp.topic])) for tp in wanted if tp.topic in counts)
         if missing:
-            starts: Mapping[TopicPartition, int]
-            if isinstance(start_at, int):
-                starts = dict.fromkeys(missing, start_at)
-            else:
-                starts = start_at(missing) if callable(start_at) else start_at
-            found.update({tp: starts[tp] for tp in missing})
+            later = [tp for tp in missing if tp.topic in counts and tp.partition >= counts[tp.topic]]
+            began = [tp for tp in missing if tp not in later]
+            starts = {**_starts(began, start_at), **_starts(later, subscription.beginnings if subscription else 0)}
+            self._consumer.commit(self._kept(starts))
+            found.update(self._kept(starts))
         with self._lock:
-            self._reached.update(found)
-        return {tp: Claim(group, tp, found[tp], 0, _OWNER) for tp in wanted}
+            self._reached.update((tp, kept.offset) for tp, kept in found.items())
+        return {tp: Claim(group, tp, found[tp].offset, 0, _OWNER) for tp in wanted}
+
+    def _counted(
+        self, found: Mapping[TopicPartition, KeptOffset], missing: Iterable[TopicPartition], subscription: Subscription
+    ) -> dict[str, int]:
+        """How many partitions each topic had when the group began with it: as a commit of one of its partitions notes,
+        or, if none does, as many as it has now."""
+        counts = _noted(found)
+        unknown = {tp.topic for tp in (*found, *missing)} - counts.keys()
+        if unknown:
+            there = subscription.partitions(unknown)
+            counts |= {topic: sum(tp.topic == topic for tp in there) for topic in unknown}
+            counts |= _noted(self._committed(set(there) - found.keys()))
+        return counts
+
+    def _kept(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, KeptOffset]:
+        return {tp: KeptOffset(offset, self._notes.get(tp, "")) for tp, offset in ends.items()}
 
     def reclaim(self, claims: Mapping[TopicPartition, Claim], *, take: bool = False) -> Reclaimed:
         """Go on from where this process was."""
@@ -115,18 +141,18 @@ class KafkaPositions:
             raise RuntimeError("no consumer is attached")
         return self._source
 
-    def _committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def _committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KeptOffset]:
         return self._consumer.committed(partitions)
 
     def _commit(self, ends: dict[TopicPartition, int]) -> None:
         match self._strategy:
             case CommitStrategy.SYNCHRONOUS:
-                self._consumer.commit(ends)
+                self._consumer.commit(self._kept(ends))
             case CommitStrategy.ASYNCHRONOUS:
-                self._consumer.commit(ends, asynchronous=True)
+                self._consumer.commit(self._kept(ends), asynchronous=True)
             case CommitStrategy.PER_PARTITION:
-                for tp, end in ends.items():
-                    self._consumer.commit({tp: end})
+                for tp, kept in self._kept(ends).items():
+                    self._consumer.commit({tp: kept})
             case CommitStrategy.AUTOMATIC:
                 self._due.update(ends)
                 if time.monotonic() >= self._commit_at:
@@ -136,4 +162,24 @@ class KafkaPositions:
     def _flush(self, partitions: set[TopicPartition]) -> None:
         due = {tp: self._due.pop(tp) for tp in partitions}
         if due:
-            self._consumer.commit(due)
+            self._consumer.commit(self._kept(due))
+
+
+def _starts(partitions: list[TopicPartition], start_at: StartAt) -> dict[TopicPartition, int]:
+    if not partitions or isinstance(start_at, int):
+        return dict.fromkeys(partitions, start_at) if isinstance(start_at, int) else {}
+    starts = start_at(partitions) if callable(start_at) else start_at
+    for tp in partitions:
+        if tp not in starts:
+            raise PositionMissing(f"the log offsets of {tp} are not known, so its start is not; does it exist?")
+    return {tp: starts[tp] for tp in partitions}
+
+
+def _note(count: int) -> str:
+    return f"tidegate partitions={count}"
+
+
+def _noted(kept: Mapping[TopicPartition, KeptOffset]) -> dict[str, int]:
+    """How many partitions topics had when the group began with them, of those whose commits say so."""
+    notes = ((tp.topic, re.fullmatch(r"tidegate partitions=(\d+)", each.note)) for tp, each in kept.items())
+    return {topic: int(note[1]) for topic, note in notes if note}

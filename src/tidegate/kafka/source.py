@@ -9,7 +9,9 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Me
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from tidegate.core.errors import BrokerUnavailable, ConfigurationError
+from tidegate.core.positions import KeptOffset
 from tidegate.core.records import Record, TopicPartition
+from tidegate.kafka.admin import kept_offsets
 from tidegate.kafka.garbage import no_collection
 from tidegate.kafka.log import ClientLog
 from tidegate.kafka.pending_commit import PendingCommit
@@ -176,9 +178,9 @@ class Source:
         except KafkaException:
             return
 
-    def commit(self, positions: Mapping[TopicPartition, int], *, asynchronous: bool = False) -> None:
+    def commit(self, positions: Mapping[TopicPartition, KeptOffset], *, asynchronous: bool = False) -> None:
         """Keep positions in Kafka; asked from any thread."""
-        offsets = [_at(tp, offset) for tp, offset in positions.items()]
+        offsets = [KafkaPartition(*tp, kept.offset, kept.note) for tp, kept in positions.items()]
         try:
             if asynchronous or self._turns.is_mine:
                 self._turns.call(lambda: self._consumer.commit(offsets=offsets, asynchronous=asynchronous))
@@ -197,14 +199,14 @@ class Source:
             return None
         return None if offsets is None or offsets[1] < 0 else int(offsets[1])
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KeptOffset]:
         """The positions that are kept in Kafka, of those partitions that have one."""
         try:
             wanted = [KafkaPartition(*tp) for tp in partitions]
             found = self._turns.call(lambda: self._consumer.committed(wanted, timeout=_SECONDS))
         except KafkaException as error:
             raise BrokerUnavailable(f"Kafka did not say where the group is: {_reason(error)}") from error
-        return {TopicPartition(tp.topic, tp.partition): tp.offset for tp in found if tp.offset >= 0}
+        return kept_offsets(found)
 
     def group_metadata(self, partitions: Iterable[TopicPartition]) -> Any | None:
         """The generation of the group that a Kafka transaction has to name; ``None`` if one of the partitions is not

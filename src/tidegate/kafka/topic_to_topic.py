@@ -12,6 +12,7 @@ from typing import Any
 
 from tidegate.core.delivery import CommitStrategy
 from tidegate.core.errors import ConfigurationError, Fenced, NotCommitted
+from tidegate.core.positions import KeptOffset
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Claim, Move, Span, Work
 from tidegate.kafka.admin import Admin
@@ -111,7 +112,7 @@ class TopicToTopic(KafkaPositions):
     def reclaim(self, claims: Mapping[TopicPartition, Claim], *, take: bool = False) -> Reclaimed:
         """Go on from where the broker says that the group is, once nothing of this process is open there."""
         self._open()
-        self._reached.update(self._committed(claims))
+        self._reached.update((tp, kept.offset) for tp, kept in self._committed(claims).items())
         return Reclaimed({tp: claim._replace(position=self._reached[tp]) for tp, claim in claims.items()}, {})
 
     def transact(
@@ -135,7 +136,7 @@ class TopicToTopic(KafkaPositions):
         try:
             with producer.transaction(self._timeout) as transaction:
                 handles += [_sent(producer, record) for record in returned.records]
-                transaction.send_offsets(ends, metadata)
+                transaction.send_offsets(self._kept(ends), metadata)
         except TransactionAborted as error:
             if error.code in _NOT_A_MEMBER:
                 raise _fenced(work) from error
@@ -177,7 +178,7 @@ class TopicToTopic(KafkaPositions):
             raise _fenced(work)
         return metadata
 
-    def _committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def _committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KeptOffset]:
         """Asked of a new client: the consumer lets no other thread in while one of them polls, and a client that has
         once lost its connection may not find the coordinator of a group again.
         """

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import Producer as Client
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from tidegate.core.positions import KeptOffset
 from tidegate.core.records import TopicPartition
 from tidegate.kafka.errors import CommitUnknown, ProducerError, SendAgain, TransactionAborted, producer_error
 from tidegate.kafka.reports import Reports
@@ -33,8 +34,9 @@ class KafkaTransaction:
         self._transactions = transactions
         self._timeout = timeout
 
-    def send_offsets(self, positions: Mapping[TopicPartition, int], consumer: Consumer | Any) -> None:
-        """Commit the positions of a consumer's group with the transaction: the **next** offset of each partition.
+    def send_offsets(self, positions: Mapping[TopicPartition, int | KeptOffset], consumer: Consumer | Any) -> None:
+        """Commit the positions of a consumer's group with the transaction: the **next** offset of each partition, with
+        a note if need be.
 
         ``consumer`` is the client that has read the records, or its ``consumer_group_metadata()`` from when it read
         them. If it has lost its partitions since, the transaction cannot be committed: :class:`TransactionAborted`.
@@ -73,9 +75,10 @@ class Transactions:
             finally:
                 self._thread = None
 
-    def send_offsets(self, positions: Mapping[TopicPartition, int], metadata: Any, timeout: float) -> None:
+    def send_offsets(self, positions: Mapping[TopicPartition, int | KeptOffset], metadata: Any, timeout: float) -> None:
         """See :meth:`KafkaTransaction.send_offsets`."""
-        offsets = [KafkaPartition(tp.topic, tp.partition, offset) for tp, offset in positions.items()]
+        kept = ((tp, KeptOffset(end) if isinstance(end, int) else end) for tp, end in positions.items())
+        offsets = [KafkaPartition(tp.topic, tp.partition, offset, note) for tp, (offset, note) in kept]
         if offsets:
             self._retried(
                 "the offsets were not taken",

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Protocol
 
+from tidegate.core.positions import KeptOffset
 from tidegate.core.records import TopicPartition
 
 __all__ = ["Group", "GroupMember"]
@@ -27,7 +28,7 @@ class Group:
     """
 
     def __init__(self) -> None:
-        self.offsets: dict[TopicPartition, int] = {}
+        self.offsets: dict[TopicPartition, KeptOffset] = {}
         """What members keep in Kafka."""
         self._members: list[GroupMember] = []
         self._target: dict[TopicPartition, GroupMember] = {}

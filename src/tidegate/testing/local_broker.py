@@ -79,7 +79,7 @@ class LocalBroker:
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
         """See :meth:`KitBroker.committed`."""
-        return dict(sorted(self._group(group).offsets.items()))
+        return {tp: kept.offset for tp, kept in sorted(self._group(group).offsets.items())}
 
     def bounce(self, group: str, partitions: Iterable[TopicPartition], *, lost: bool) -> None:
         """See :meth:`KitBroker.bounce`."""

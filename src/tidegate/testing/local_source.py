@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tidegate.core.positions import KeptOffset
 from tidegate.core.records import TopicPartition
 from tidegate.kafka.source import Fetched, Rebalance
 from tidegate.testing.group import Group
@@ -71,14 +72,14 @@ class LocalSource:
 
     def mirror(self, positions: Mapping[TopicPartition, int]) -> None:
         """See :meth:`RecordSource.mirror`."""
-        self.commit(positions)
+        self.commit({tp: KeptOffset(offset) for tp, offset in positions.items()})
 
-    def commit(self, positions: Mapping[TopicPartition, int], *, asynchronous: bool = False) -> None:
+    def commit(self, positions: Mapping[TopicPartition, KeptOffset], *, asynchronous: bool = False) -> None:
         """See :meth:`RecordSource.commit`."""
         with self._topics.changed:
             self._group.offsets.update(positions)
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KeptOffset]:
         """See :meth:`RecordSource.committed`."""
         with self._topics.changed:
             return {tp: self._group.offsets[tp] for tp in partitions if tp in self._group.offsets}

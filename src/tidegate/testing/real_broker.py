@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from tidegate.core.positions import Identity
+from tidegate.core.positions import Identity, KeptOffset
 from tidegate.core.protocols import Protocol
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.start import LogOffsets
@@ -175,10 +175,10 @@ class _RenamedSource:
     def mirror(self, positions: Mapping[TopicPartition, int]) -> None:
         self._source.mirror(self._names.keys_there(positions))
 
-    def commit(self, positions: Mapping[TopicPartition, int], *, asynchronous: bool = False) -> None:
+    def commit(self, positions: Mapping[TopicPartition, KeptOffset], *, asynchronous: bool = False) -> None:
         self._source.commit(self._names.keys_there(positions), asynchronous=asynchronous)
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KeptOffset]:
         return self._names.keys_here(self._source.committed(self._names.all_there(partitions)))
 
     def end(self, partition: TopicPartition) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tidegate.core.positions import KeptOffset
 from tidegate.core.records import TopicPartition
 from tidegate.kafka.broker import Broker, Cluster, Membership, RecordSource
 from tidegate.kafka.source import Fetched, Rebalance
@@ -79,6 +80,7 @@ class _WatchedSource:
         self._group = group
         self._process = process
         self._closed = False
+        self._polled: set[TopicPartition] = set()
         self.seek = source.seek
         self.pause = source.pause
         self.resume = source.resume
@@ -98,6 +100,7 @@ class _WatchedSource:
         self._process.live()
         if fetched.records:
             polled = sorted({record.source for record in fetched.records})
+            self._polled.update(polled)
             self._process.reached(Step.POLLED, self._group, polled)
         return fetched
 
@@ -105,12 +108,16 @@ class _WatchedSource:
         self._process.live()
         self._source.mirror(positions)
 
-    def commit(self, positions: Mapping[TopicPartition, int], *, asynchronous: bool = False) -> None:
-        self._process.reached(Step.WRITTEN, self._group, list(positions))
+    def commit(self, positions: Mapping[TopicPartition, KeptOffset], *, asynchronous: bool = False) -> None:
+        self._process.live()
+        written = [tp for tp in positions if tp in self._polled]  # a start is committed before anything is read
+        if written:
+            self._process.reached(Step.WRITTEN, self._group, written)
         self._source.commit(positions, asynchronous=asynchronous)
-        self._process.reached(Step.COMMITTED, self._group, list(positions))
+        if written:
+            self._process.reached(Step.COMMITTED, self._group, written)
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KeptOffset]:
         self._process.live()
         return self._source.committed(partitions)
 
