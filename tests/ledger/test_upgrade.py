@@ -1,0 +1,151 @@
+"""A ledger of the version before is brought up to date while members of that version run on it: their own code, taken
+from the repository's history."""
+
+from __future__ import annotations
+
+import io
+import os
+import secrets
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from sqlalchemy import create_engine, text
+
+from tidegate import Span, TopicPartition, open_ledger
+
+# The last commit whose ledgers have schema version 2, or 1 on Redis.
+BEFORE = "82589a2dd6bf4e9a17e6cb8f033a5895d148901e"
+ORDERS = TopicPartition("orders", 0)
+GROUP = "billing"
+
+
+@pytest.fixture(scope="module")
+def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources of the older version."""
+    folder = tmp_path_factory.mktemp("older")
+    root = Path(__file__).parent.parent.parent
+    archive = subprocess.run(["git", "archive", BEFORE, "src"], cwd=root, capture_output=True)
+    assert archive.returncode == 0, "the older version comes from the repository's history: clone it with its history"
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as packed:
+        packed.extractall(folder, filter="data")
+    return folder / "src"
+
+
+class Place:
+    """A ledger and a list of what was done, in one store."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.is_redis = url.startswith("redis")
+        tag = f"t{secrets.token_hex(4)}"
+        self.prefix = f"{{{tag}}}:" if self.is_redis else f"{tag}_"
+        self._table = f"{tag}_done"
+        if self.is_redis:
+            self._client = redis.Redis.from_url(url)
+        else:
+            self._engine = create_engine(url)
+            with self._engine.begin() as conn:
+                conn.execute(text(f"CREATE TABLE {self._table} (o BIGINT)"))
+
+    def write(self, tx: Any, offset: int) -> None:
+        if self.is_redis:
+            tx.redis.rpush(f"{self.prefix}done", offset)
+        else:
+            tx.execute(text(f"INSERT INTO {self._table} VALUES (:o)"), {"o": offset})
+
+    def close(self) -> None:
+        if self.is_redis:
+            self._client.close()
+        else:
+            self._engine.dispose()
+
+    def done(self) -> list[int]:
+        if self.is_redis:
+            stored: Any = self._client.lrange(f"{self.prefix}done", 0, -1)
+            return [int(each) for each in stored]
+        with self._engine.connect() as conn:
+            return list(conn.execute(text(f"SELECT o FROM {self._table} ORDER BY o")).scalars())
+
+
+@pytest.fixture(params=["sqlite", "mariadb", "postgres", "redis_server"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    is_file = request.param == "sqlite"
+    made = Place(f"sqlite:///{tmp_path / 'ledger.db'}" if is_file else request.getfixturevalue(request.param).url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def start(older: Path, place: Place) -> Iterator[Callable[[], Callable[[str], str]]]:
+    """Starts members of the older version; each is asked by a line, and answers by one."""
+    running: list[subprocess.Popen[str]] = []
+
+    def member() -> Callable[[str], str]:
+        process = subprocess.Popen(
+            [sys.executable, "-P", str(Path(__file__).with_name("older_member.py")), place.url, place.prefix],
+            env={**os.environ, "PYTHONPATH": str(older)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        running.append(process)
+
+        def ask(line: str) -> str:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            print(line, file=process.stdin, flush=True)
+            return process.stdout.readline().strip()
+
+        return ask
+
+    yield member
+    for process in running:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(30)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def test_a_member_of_the_version_before_goes_on_while_its_ledger_is_brought_up_to_date(
+    place: Place, start: Callable[[], Callable[[str], str]]
+) -> None:
+    old = start()
+    assert old("claim v1") == "0"
+    assert old("advance 0") == "done"
+
+    with open_ledger(place.url, prefix=place.prefix) as new:
+        new.create()
+        assert old("advance 1") == "done", "it goes on"
+
+        claims = new.claim(GROUP, [ORDERS], 0, deployment="v1")
+        assert claims[ORDERS].position == 2, "the name was used before the upgrade, and forces nothing"
+        assert old("advance 2").startswith("Fenced")
+        new.transact(claims, [Span(ORDERS, 2, 3, 1)], lambda tx: place.write(tx, 2))
+        new.release(claims)
+
+        assert old("reclaim") == "3"
+        assert old("advance 3") == "done"
+
+        forced = new.claim(GROUP, [ORDERS], 4, deployment="v2")
+        assert forced[ORDERS].position == 4, "v2 begins at 4, where the group is"
+        assert old("claim v1") == "4", "the older version takes its own name for used as well"
+        assert old("advance 4") == "done"
+        assert new.claim(GROUP, [ORDERS], 0, deployment="v2")[ORDERS].position == 5
+        assert new.claim(GROUP, [ORDERS], 0, deployment="v1")[ORDERS].position == 5
+        assert new.verify(GROUP).ok
+    assert place.done() == [0, 1, 2, 3, 4]
+
+
+def test_a_member_of_the_version_before_that_starts_after_the_upgrade_is_told_to_upgrade(
+    place: Place, start: Callable[[], Callable[[str], str]]
+) -> None:
+    with open_ledger(place.url, prefix=place.prefix) as new:
+        new.create()
+        assert start()("claim").startswith("SchemaError: the ledger at")
