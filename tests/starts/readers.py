@@ -58,6 +58,10 @@ class Reader(ABC):
     def is_running(self) -> bool:
         return any(thread.is_alive() for thread in self._threads)
 
+    @property
+    def has_crashed(self) -> bool:
+        return isinstance(getattr(self.error, "__cause__", None), Refused)
+
     def end(self) -> None:
         """Stop, unless it has ended by itself."""
         self.stop()
