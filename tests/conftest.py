@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tidegate.sandbox import Kafka, MariaDB, Postgres, Redis
+from tidegate.sandbox import Kafka, MariaDB, MySQL, Postgres, Redis
 
 # Tests start dozens of drivers and do little with each: half of the time would go into code that is compiled too well.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
@@ -27,6 +27,12 @@ def kafka() -> Iterator[Kafka]:
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[MariaDB]:
     with MariaDB() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mysql() -> Iterator[MySQL]:
+    with MySQL() as server:
         yield server
 
 

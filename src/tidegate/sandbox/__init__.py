@@ -11,6 +11,7 @@ from tidegate.sandbox.errors import SandboxError
 from tidegate.sandbox.executor import Executor
 from tidegate.sandbox.kafka import Kafka
 from tidegate.sandbox.mariadb import MariaDB
+from tidegate.sandbox.mysql import MySQL
 from tidegate.sandbox.postgres import Postgres
 from tidegate.sandbox.proxy import Proxy
 from tidegate.sandbox.redis import Redis
@@ -25,6 +26,7 @@ __all__ = [
     "Kafka",
     "KafkaCluster",
     "MariaDB",
+    "MySQL",
     "Postgres",
     "Proxy",
     "Redis",
