@@ -10,7 +10,7 @@ import pytest
 from .stores import MemoryStore, RedisStore, SqlStore, Store
 
 
-@pytest.fixture(params=["memory", "sqlite", "mariadb", "postgres", "redis"])
+@pytest.fixture(params=["memory", "sqlite", "mariadb", "mysql", "postgres", "redis"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A store with a fresh ledger and no data."""
     made: Store

@@ -1,4 +1,4 @@
-"""What the contract suite needs of a store, and the five stores that it runs on."""
+"""What the contract suite needs of a store, and the six stores that it runs on."""
 
 from __future__ import annotations
 

@@ -51,6 +51,8 @@ class MySQL(Dialect):
     def __init__(self, engine: Engine, limits: Limits, *, owned: bool) -> None:
         super().__init__(engine, limits, owned=owned)
         mariadb = getattr(engine.dialect, "is_mariadb", False)
+        if not mariadb:  # which has no such words; MySQL cannot lock the rows of a JSON_TABLE
+            self.locking = " FOR UPDATE OF p"
         # Numbered, because an UPDATE with a join notes the primary keys of its rows first: on disk, if those are long.
         self.layout = Layout("utf8mb4_nopad_bin" if mariadb else "utf8mb4_0900_bin", numbered_positions=True)
         hold = math.ceil(limits.hold) or 1
