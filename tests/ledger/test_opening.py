@@ -21,7 +21,7 @@ from tidegate import (
     TopicPartition,
     open_ledger,
 )
-from tidegate.sandbox import MariaDB, Postgres, Redis
+from tidegate.sandbox import Database, Postgres, Redis
 from tidegate.sandbox.database import Database
 from tidegate.sandbox.ports import free_port
 
@@ -30,7 +30,7 @@ SECRET = "hunter2-is-secret"
 QUICK = Limits(hold=1, lock_wait=2)
 
 
-@pytest.fixture(params=["mariadb", "postgres", "redis_server"])
+@pytest.fixture(params=["mariadb", "mysql", "postgres", "redis_server"])
 def server(request: pytest.FixtureRequest) -> Database:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Database)
@@ -129,13 +129,15 @@ def test_a_read_only_postgres_is_refused(postgres: Postgres) -> None:
     admin.dispose()
 
 
-def test_a_read_only_mariadb_is_refused(mariadb: MariaDB) -> None:
-    admin = create_engine(mariadb.url)
-    with admin.connect() as conn, open_ledger(mariadb.url) as ledger:
+@pytest.mark.parametrize("name", ["mariadb", "mysql"])
+def test_a_read_only_mysql_is_refused(name: str, request: pytest.FixtureRequest) -> None:
+    server: Database = request.getfixturevalue(name)
+    admin = create_engine(server.url)
+    with admin.connect() as conn, open_ledger(server.url) as ledger:
         claims = ledger.claim("only-reading", [ORDERS])
         conn.execute(text("CREATE USER reader IDENTIFIED BY 'reader'"))
         conn.execute(text("GRANT SELECT ON tidegate.* TO reader"))
-        with open_ledger(mariadb.url_for("reader", "reader")) as reader:
+        with open_ledger(server.url_for("reader", "reader")) as reader:
             assert reader.read("only-reading").positions[ORDERS].next_offset == 0
             with pytest.raises(LedgerDenied, match="needs SELECT, INSERT, UPDATE"):
                 reader.transact(claims, [Span(ORDERS, 0, 1)])

@@ -178,6 +178,10 @@ class Dialect(ABC):
     def meddled(self, error: BaseException) -> bool:
         """Whether it says that a handler tried to end the transaction."""
 
+    def forbidden(self, error: BaseException) -> str | None:
+        """Why the store refused what a handler asked for, if it does so only in the ledger's transactions."""
+        return None
+
     @abstractmethod
     def refusal(self, error: BaseException) -> type[LedgerError] | None:
         """Which public error the ledger's own statements ran into: no right, or no table."""

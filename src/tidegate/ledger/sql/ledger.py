@@ -39,6 +39,7 @@ from tidegate.ledger.sql.codec import (
 )
 from tidegate.ledger.sql.dialect import Dialect, driver_error
 from tidegate.ledger.sql.handover import Handover
+from tidegate.ledger.sql.idle import revive_idle
 from tidegate.ledger.sql.letters import ENDED, SqlLetters
 from tidegate.ledger.sql.mysql import MySQL
 from tidegate.ledger.sql.postgres import Postgres
@@ -72,6 +73,8 @@ class SqlLedger(SqlLetters):
         self._met: Store | None = None
         self._ready = False
         self._meeting = threading.RLock()
+        if owned and engine.dialect.name != "sqlite":
+            revive_idle(engine, self.limits.hold / 2)
 
     # Opening
 
@@ -411,6 +414,8 @@ class SqlLedger(SqlLetters):
                     raise trouble from error
                 if dialect.meddled(cause):
                     raise TransactionBroken(f"{work}: {ENDED}") from error
+                if reason := dialect.forbidden(cause):
+                    raise TransactionBroken(f"{work}: {reason}") from error
             if isinstance(error, PendingRollbackError):  # SQLAlchemy's word for it, after a commit that was refused
                 raise TransactionBroken(f"{work}: {ENDED}") from error
             if conn.invalidated or dialect.is_closed(conn):

@@ -33,6 +33,13 @@ _DUPLICATE = 1062
 _XA_STATE = 1399
 _DENIED = {1044, 1142, 1143, 1227, 1290, 1792, 1836}
 _NO_TABLE = 1146
+_TEMPORARY = 4091
+
+_NO_TEMPORARY_TABLES = (
+    "the handler used a temporary table, which MySQL refuses in the XA transactions that keep data and position "
+    "together; nothing was committed. Use an ordinary table, or pass the rows in the statement (JSON_TABLE); or have an "
+    "administrator run SET PERSIST xa_detach_on_prepare = OFF, which is safe here, because Tidegate never prepares"
+)
 
 _XID = "tidegate_xid"
 _FOUND = "tidegate_found"
@@ -151,6 +158,10 @@ class MySQL(Dialect):
     def meddled(self, error: BaseException) -> bool:
         """See :meth:`Dialect.meddled`."""
         return _code(error) == _XA_STATE
+
+    def forbidden(self, error: BaseException) -> str | None:
+        """See :meth:`Dialect.forbidden`."""
+        return _NO_TEMPORARY_TABLES if _code(error) == _TEMPORARY else None
 
     def refusal(self, error: BaseException) -> type[LedgerError] | None:
         """See :meth:`Dialect.refusal`."""
