@@ -56,7 +56,7 @@ def opened(kind: str, request: pytest.FixtureRequest, folder: Path) -> Store:
             return SqlStore(request.getfixturevalue(server).url)
 
 
-@pytest.fixture(params=["memory", "sqlite", "mariadb", "postgres", "redis"])
+@pytest.fixture(params=["memory", "sqlite", "mariadb", "mysql", "postgres", "redis"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """Each store."""
     made = opened(request.param, request, tmp_path)
@@ -64,7 +64,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     made.close()
 
 
-@pytest.fixture(params=["sqlite", "mariadb", "postgres"])
+@pytest.fixture(params=["sqlite", "mariadb", "mysql", "postgres"])
 def sql(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlStore]:
     """Each store that knows SQL."""
     made = opened(request.param, request, tmp_path)
@@ -465,7 +465,7 @@ def test_a_handler_that_ends_the_transaction_is_not_mistaken_for_a_bad_record(
 
 @pytest.mark.parametrize("policy", [Fail(), DeadLetter(), Retry(2, NOW, then=DeadLetter())])
 @pytest.mark.parametrize("wrapped", [False, True])
-@pytest.mark.parametrize("kind", ["mariadb", "postgres"])
+@pytest.mark.parametrize("kind", ["mariadb", "mysql", "postgres"])
 def test_a_deadlock_runs_the_transaction_again_and_parks_nothing(
     request: pytest.FixtureRequest, tmp_path: Path, kind: str, wrapped: bool, policy: FailurePolicy
 ) -> None:
