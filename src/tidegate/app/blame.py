@@ -74,7 +74,7 @@ def _about_values(error: BaseException, names: set[str]) -> bool:
     number = error.args[0] if error.args else None
     if isinstance(number, int):  # first: PyMySQL tells a state too, which is HY000 for a violated CHECK
         return number in _MYSQL_NUMBERS
-    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    state = getattr(error, "sqlstate", None)
     if state is not None:
         return str(state).startswith(_SQLSTATES)
     return "ProgrammingError" in names and not hasattr(error, "sqlite_errorcode")  # without a code: the driver's own

@@ -31,7 +31,7 @@ def revive_idle(engine: Engine, after: float) -> None:
         except engine.dialect.loaded_dbapi.Error:
             alive = False
         if not alive:
-            raise DisconnectionError("the server ended the connection while it was idle")  # noqa: TRY003
+            raise DisconnectionError("the server ended the connection while it was idle")
 
     event.listen(engine, "checkin", checked_in)
     event.listen(engine, "checkout", checked_out)

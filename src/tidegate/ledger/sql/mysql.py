@@ -37,8 +37,8 @@ _TEMPORARY = 4091
 
 _NO_TEMPORARY_TABLES = (
     "the handler used a temporary table, which MySQL refuses in the XA transactions that keep data and position "
-    "together; nothing was committed. Use an ordinary table, or pass the rows in the statement (JSON_TABLE); or have an "
-    "administrator run SET PERSIST xa_detach_on_prepare = OFF, which is safe here, because Tidegate never prepares"
+    "together; nothing was committed. Use an ordinary table, or pass the rows in the statement (JSON_TABLE); or have "
+    "an administrator run SET PERSIST xa_detach_on_prepare = OFF, which is safe here, because Tidegate never prepares"
 )
 
 _XID = "tidegate_xid"
@@ -181,13 +181,10 @@ _CREATE_UNLOCK = text("SELECT RELEASE_LOCK(:name)")
 
 def _code(error: BaseException | None) -> int | None:
     """The server's or client's error number; ``None`` if it is no error of the driver."""
-    if error is None or not hasattr(error, "args") or type(error).__module__.partition(".")[0] not in _DRIVERS:
+    if error is None or type(error).__module__.partition(".")[0] != "pymysql":
         return None
     first = error.args[0] if error.args else 0
     return first if isinstance(first, int) else None
-
-
-_DRIVERS = {"pymysql", "MySQLdb"}
 
 
 def _message(error: BaseException) -> str:

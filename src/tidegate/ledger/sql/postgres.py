@@ -153,7 +153,7 @@ class Postgres(Dialect):
 
     @staticmethod
     def _state(error: BaseException) -> str | None:
-        return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+        return getattr(error, "sqlstate", None)
 
 
 def _journalled(journal: str, update: str, entry: str) -> str:
