@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 from tests.crash.place import Place
 
-SERVERS = {"mariadb": "mariadb", "mysql": "mysql", "postgres": "postgres", "redis": "redis_server"}
+SERVERS = {"mariadb": "mariadb", "mysql": "mysql", "postgres": "postgres", "pgbouncer": "pgbouncer", "redis": "redis_server"}
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def place_in(store: str, request: pytest.FixtureRequest) -> Place:
     return made
 
 
-@pytest.fixture(params=["sqlite", "mariadb", "mysql", "postgres", "redis"])
+@pytest.fixture(params=["sqlite", "mariadb", "mysql", "postgres", "pgbouncer", "redis"])
 def place(request: pytest.FixtureRequest) -> Place:
     """Each store."""
     return place_in(request.param, request)

@@ -12,6 +12,7 @@ from tidegate.sandbox.executor import Executor
 from tidegate.sandbox.kafka import Kafka
 from tidegate.sandbox.mariadb import MariaDB
 from tidegate.sandbox.mysql import MySQL
+from tidegate.sandbox.pgbouncer import PgBouncer
 from tidegate.sandbox.postgres import Postgres
 from tidegate.sandbox.proxy import Proxy
 from tidegate.sandbox.redis import Redis
@@ -27,6 +28,7 @@ __all__ = [
     "KafkaCluster",
     "MariaDB",
     "MySQL",
+    "PgBouncer",
     "Postgres",
     "Proxy",
     "Redis",

@@ -131,6 +131,9 @@ class Dialect(ABC):
         """A statement that ends the sessions which hold the rows' locks, where the store does not do so itself."""
         return None
 
+    def greet(self, conn: Connection) -> None:  # noqa: B027 - only some stores have anything to find out
+        """Called with every connection that the ledger takes out of the pool, before it is used."""
+
     # Keeping a transaction whole
 
     @abstractmethod

@@ -393,6 +393,9 @@ class SqlLedger(SqlLetters):
         except _NO_CONNECTION as error:
             raise ConnectionLost(f"no connection to the ledger at {self}: {_line(error)}") from error
         with conn:
+            if self._met is not None:
+                with self._own_errors():
+                    self._met.dialect.greet(conn)
             yield conn
 
     @contextmanager
