@@ -6,7 +6,13 @@ from contextlib import ExitStack
 import pytest
 from tests.crash.place import Place
 
-SERVERS = {"mariadb": "mariadb", "mysql": "mysql", "postgres": "postgres", "pgbouncer": "pgbouncer", "redis": "redis_server"}
+SERVERS = {
+    "mariadb": "mariadb",
+    "mysql": "mysql",
+    "postgres": "postgres",
+    "pgbouncer": "pgbouncer",
+    "redis": "redis_server",
+}
 
 
 @pytest.fixture
