@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tidegate.sandbox import Kafka, MariaDB, Postgres, Redis
+from tidegate.sandbox import Kafka, MariaDB, MySQL, PgBouncer, Postgres, Redis
 
 # Tests start dozens of drivers and do little with each: half of the time would go into code that is compiled too well.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
@@ -31,8 +31,21 @@ def mariadb() -> Iterator[MariaDB]:
 
 
 @pytest.fixture(scope="session")
+def mysql() -> Iterator[MySQL]:
+    with MySQL() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     with Postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def pgbouncer(postgres: Postgres) -> Iterator[PgBouncer]:
+    """In front of ``postgres``; it lets go of sessions soon, because tests have a login each."""
+    with PgBouncer(postgres, settings={"server_idle_timeout": 1}) as server:
         yield server
 
 

@@ -45,12 +45,13 @@ has_java() {
 
 has_mariadb() { has mariadbd && has mariadb-install-db; }
 has_postgresql() { has initdb && has postgres; }
+has_pgbouncer() { has pgbouncer; }
 has_redis() { has redis-server; }
 has_chromium() { has chromium || has chromium-browser || has google-chrome; }
 
 missing_parts() {
     local part
-    for part in venv java mariadb postgresql redis chromium; do
+    for part in venv java mariadb postgresql pgbouncer redis chromium; do
         if ! "has_$part"; then echo "$part"; fi
     done
 }
@@ -61,6 +62,7 @@ describe() {
         java) echo "Java 17 or newer (java${JAVA_HOME:+, looked for in JAVA_HOME=$JAVA_HOME})" ;;
         mariadb) echo "MariaDB server (mariadbd, mariadb-install-db)" ;;
         postgresql) echo "PostgreSQL server (initdb, postgres)" ;;
+        pgbouncer) echo "PgBouncer (pgbouncer)" ;;
         redis) echo "Redis server (redis-server)" ;;
         chromium) echo "Chromium (chromium), for the tests of the dashboard" ;;
     esac
@@ -81,6 +83,7 @@ apt_package() {
             ;;
         mariadb) echo mariadb-server ;;
         postgresql) echo postgresql ;;
+        pgbouncer) echo pgbouncer ;;
         redis) echo redis-server ;;
         chromium) echo chromium ;;
     esac
@@ -92,6 +95,7 @@ dnf_package() {
         java) echo java-21-openjdk-headless ;;
         mariadb) echo mariadb-server ;;
         postgresql) echo postgresql-server ;;
+        pgbouncer) echo pgbouncer ;;
         redis) echo redis ;;
         chromium) echo chromium ;;
     esac
@@ -103,6 +107,7 @@ brew_package() {
         java) echo openjdk@17 ;;
         mariadb) echo mariadb ;;
         postgresql) echo postgresql@17 ;;
+        pgbouncer) echo pgbouncer ;;
         redis) echo redis ;;
         chromium) echo chromium ;;
     esac
@@ -175,3 +180,4 @@ pip_install --require-hashes -r requirements/build.txt
 pip_install --require-hashes --no-build-isolation --use-pep517 -r requirements/dev.txt
 pip_install --no-build-isolation --no-deps --editable .
 .venv/bin/python -c 'from tidegate.sandbox.jars import kafka_jars; print("setup: the jars of Kafka are in", kafka_jars())'
+.venv/bin/python -c 'from tidegate.sandbox.mysql import mysqld; print("setup: MySQL is", mysqld().command[-1])'

@@ -112,12 +112,12 @@ def shop_on(request: pytest.FixtureRequest, store: str) -> Iterator[Shop]:
     made.ledger.close()
 
 
-@pytest.fixture(params=["memory", "sqlite", "mariadb", "postgres", "redis"])
+@pytest.fixture(params=["memory", "sqlite", "mariadb", "mysql", "postgres", "redis"])
 def shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
     yield from shop_on(request, request.param)
 
 
-@pytest.fixture(params=["sqlite", "mariadb", "postgres"])
+@pytest.fixture(params=["sqlite", "mariadb", "mysql", "postgres"])
 def sql_shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
     yield from shop_on(request, request.param)
 

@@ -9,7 +9,7 @@ from tests.chaos.storm import Storm, brewing
 
 from tidegate.core.delivery import Delivery
 from tidegate.core.protocols import Protocol
-from tidegate.sandbox import Database, Kafka, MariaDB, Postgres
+from tidegate.sandbox import Database, Kafka, MariaDB, MySQL, Postgres
 
 
 def calmed(storm: Storm) -> tuple[Audit, Ordeal]:
@@ -43,6 +43,7 @@ def weathered(storm: Storm, *, fences: int, taken: int, unknown_outcomes: int) -
         (Postgres, Protocol.COOPERATIVE),
         (Postgres, Protocol.CONSUMER),
         (MariaDB, Protocol.COOPERATIVE),
+        (MySQL, Protocol.COOPERATIVE),
     ],
     indirect=["database"],
 )
@@ -84,6 +85,7 @@ def test_at_most_once_loses_records_in_the_same_storm_and_repeats_none(
         assert audit.lost > 0, audit
 
 
+@pytest.mark.parametrize("database", [Postgres, MySQL], indirect=True)
 def test_some_seconds_of_kills_and_freezes_neither_lose_nor_repeat_a_record(
     broker: Kafka, database: Database, tmp_path: Path
 ) -> None:

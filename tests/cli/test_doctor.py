@@ -26,7 +26,7 @@ from tidegate.core.findings import Finding, Verdict
 from tidegate.kafka.examining import examine_cluster
 from tidegate.ledger.examining import examine_ledger
 from tidegate.ledger.sql.examining import network_file_system
-from tidegate.sandbox import Kafka, MariaDB, Postgres, Redis
+from tidegate.sandbox import Kafka, MariaDB, MySQL, Postgres, Redis
 from tidegate.sandbox.database import Database
 from tidegate.sandbox.ports import free_port
 
@@ -40,7 +40,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture(params=["mariadb", "postgres"])
+@pytest.fixture(params=["mariadb", "mysql", "postgres"])
 def server(request: pytest.FixtureRequest) -> Database:
     found: Database = request.getfixturevalue(request.param)
     return found
@@ -197,7 +197,7 @@ def sql(server: Database, *statements: str) -> None:
 def login(server: Database, prefix: str, grants: dict[str, str]) -> str:
     """A login with these rights on the ledger's tables; its URL."""
     user = f"{prefix}user"
-    password = "IDENTIFIED BY" if isinstance(server, MariaDB) else "PASSWORD"
+    password = "IDENTIFIED BY" if isinstance(server, (MariaDB, MySQL)) else "PASSWORD"
     statements = [f"GRANT {rights} ON {prefix}{table} TO {user}" for table, rights in grants.items()]
     sql(server, f"CREATE USER {user} {password} '{PLANTED}'", *statements)
     return server.url_for(user, PLANTED)
@@ -246,7 +246,7 @@ def test_tables_of_a_newer_version_or_missing_ones_are_faults(server: Database, 
 
 
 def test_a_database_that_may_lose_commits_is_warned_of(server: Database, prefix: str) -> None:
-    if isinstance(server, MariaDB):
+    if isinstance(server, (MariaDB, MySQL)):
         with open_ledger(server.url, prefix=prefix) as ledger:
             is_weak = any("innodb_flush_log" in each.said for each in examine_ledger(ledger))
         engine = create_engine(server.url)

@@ -70,7 +70,7 @@ class Place(NamedTuple):
         return re.sub(r"127\.0\.0\.1:\d+", "<address>", text)
 
 
-@pytest.fixture(params=["sqlite", "mariadb", "postgres", "redis"])
+@pytest.fixture(params=["sqlite", "mariadb", "mysql", "postgres", "redis"])
 def place(request: pytest.FixtureRequest, kafka: Kafka, tmp_path: Path) -> Iterator[Place]:
     name = f"t{secrets.token_hex(5)}"
     prefix = f"{{{name}}}:" if request.param == "redis" else f"{name}_"

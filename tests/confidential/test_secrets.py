@@ -59,7 +59,7 @@ def run(folder: Path, kafka: str, ledger: str, *, seconds: float = 25) -> str:
     return listing + told
 
 
-@pytest.fixture(params=["mariadb", "postgres", "redis_server"])
+@pytest.fixture(params=["mariadb", "mysql", "postgres", "redis_server"])
 def server(request: pytest.FixtureRequest) -> Database:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Database)

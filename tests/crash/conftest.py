@@ -6,7 +6,13 @@ from contextlib import ExitStack
 import pytest
 from tests.crash.place import Place
 
-SERVERS = {"mariadb": "mariadb", "postgres": "postgres", "redis": "redis_server"}
+SERVERS = {
+    "mariadb": "mariadb",
+    "mysql": "mysql",
+    "postgres": "postgres",
+    "pgbouncer": "pgbouncer",
+    "redis": "redis_server",
+}
 
 
 @pytest.fixture
@@ -31,25 +37,25 @@ def place_in(store: str, request: pytest.FixtureRequest) -> Place:
     return made
 
 
-@pytest.fixture(params=["sqlite", "mariadb", "postgres", "redis"])
+@pytest.fixture(params=["sqlite", "mariadb", "mysql", "postgres", "pgbouncer", "redis"])
 def place(request: pytest.FixtureRequest) -> Place:
     """Each store."""
     return place_in(request.param, request)
 
 
-@pytest.fixture(params=["sqlite", "mariadb", "postgres"])
+@pytest.fixture(params=["sqlite", "mariadb", "mysql", "postgres"])
 def sql_place(request: pytest.FixtureRequest) -> Place:
     """Each store that knows SQL."""
     return place_in(request.param, request)
 
 
-@pytest.fixture(params=["mariadb", "postgres"])
+@pytest.fixture(params=["mariadb", "mysql", "postgres"])
 def row_locks(request: pytest.FixtureRequest) -> Place:
     """Each store that locks rows, and so can run into deadlocks."""
     return place_in(request.param, request)
 
 
-@pytest.fixture(params=["mariadb", "postgres", "redis"])
+@pytest.fixture(params=["mariadb", "mysql", "postgres", "redis"])
 def server(request: pytest.FixtureRequest) -> object:
     """Each store that is a server, so that a network lies between."""
     return request.getfixturevalue(SERVERS[request.param])

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from sqlalchemy import create_engine, text
 from tests.producing.topics import values
 
-from tidegate.sandbox import Kafka, MariaDB, Redis
+from tidegate.sandbox import Database, Kafka, MySQL, Redis
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -116,12 +116,14 @@ def test_named_partitions_are_read_without_a_group(orders: str, tmp_path: Path) 
     assert offsets
 
 
-def test_a_total_in_mysql_is_right(orders: str, mariadb: MariaDB) -> None:
-    engine = create_engine(mariadb.url, isolation_level="AUTOCOMMIT")
+@pytest.mark.parametrize("name", ["mariadb", "mysql"])
+def test_a_total_in_mysql_is_right(orders: str, name: str, request: pytest.FixtureRequest) -> None:
+    server: Database = request.getfixturevalue(name)
+    engine = create_engine(server.url, isolation_level="AUTOCOMMIT")
     with engine.connect() as conn:
         conn.execute(text("CREATE TABLE listened (total BIGINT NOT NULL)"))
         conn.execute(text("INSERT INTO listened VALUES (0)"))
-        run("mysql_totals", orders, mariadb.url)
+        run("mysql_totals", orders, server.url)
         assert conn.execute(text("SELECT total FROM listened")).scalar() == sum(AMOUNTS)
     engine.dispose()
 
@@ -189,15 +191,15 @@ def numbers() -> Any:
         yield broker.bootstrap
 
 
-def test_an_own_loop_on_mysql_adds_every_amount_once(numbers: str, mariadb: MariaDB) -> None:
-    engine = create_engine(mariadb.url, isolation_level="AUTOCOMMIT")
+def test_an_own_loop_on_mysql_adds_every_amount_once(numbers: str, mysql: MySQL) -> None:
+    engine = create_engine(mysql.url, isolation_level="AUTOCOMMIT")
     with engine.connect() as conn:
         conn.execute(text("CREATE TABLE totals (total BIGINT NOT NULL)"))
         conn.execute(text("INSERT INTO totals VALUES (0)"))
         loop_killed_and_started_again(
             "mysql_own_loop",
             numbers,
-            mariadb.url,
+            mysql.url,
             lambda: int(conn.execute(text("SELECT total FROM totals")).scalar_one()),
         )
     engine.dispose()

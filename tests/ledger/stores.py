@@ -1,4 +1,4 @@
-"""What the contract suite needs of a store, and the five stores that it runs on."""
+"""What the contract suite needs of a store, and the six stores that it runs on."""
 
 from __future__ import annotations
 
@@ -135,7 +135,10 @@ class SqlStore(_Opened):
     A server's ledger is opened by a login that has the documented rights and no others.
     """
 
-    def __init__(self, url: str, prefix: str | None = None, runtime_url: str | None = None) -> None:
+    def __init__(
+        self, url: str, prefix: str | None = None, runtime_url: str | None = None, through: int | None = None
+    ) -> None:
+        """``through``: the port of a pooler that stands between the ledger and the server."""
         self.url = url
         self.prefix = prefix or fresh_name()
         self.engine = create_engine(url)
@@ -155,10 +158,10 @@ class SqlStore(_Opened):
         if prefix is None:
             self.data.create(self.engine)
             if self.engine.dialect.name != "sqlite":
-                self.runtime_url = self._restricted()
+                self.runtime_url = self._restricted(through)
         super().__init__()
 
-    def _restricted(self) -> str:
+    def _restricted(self, through: int | None) -> str:
         """The URL of a new login, for which an administrator has done what the documentation says."""
         with open_ledger(self.url, prefix=self.prefix) as admin:
             admin.create()
@@ -172,7 +175,7 @@ class SqlStore(_Opened):
                 connection.execute(text(fitted))
             if not is_mysql:
                 connection.execute(text(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {user}"))
-        restricted = make_url(self.url).set(username=user, password=user)
+        restricted = make_url(self.url).set(username=user, password=user, port=through or make_url(self.url).port)
         return restricted.render_as_string(hide_password=False)
 
     def _open(self, limits: Limits | None) -> Ledger[Any]:

@@ -17,7 +17,7 @@ from .stores import SqlStore
 DAY = timedelta(days=1)
 
 
-@pytest.fixture(params=["sqlite", "mariadb", "postgres"])
+@pytest.fixture(params=["sqlite", "mariadb", "mysql", "postgres"])
 def sql_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlStore]:
     sqlite = request.param == "sqlite"
     made = SqlStore(f"sqlite:///{tmp_path / 'ledger.db'}" if sqlite else request.getfixturevalue(request.param).url)

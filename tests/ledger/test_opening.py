@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+import pymysql
 import pytest
 from sqlalchemy import create_engine, text
 
@@ -21,16 +23,17 @@ from tidegate import (
     TopicPartition,
     open_ledger,
 )
-from tidegate.sandbox import MariaDB, Postgres, Redis
-from tidegate.sandbox.database import Database
+from tidegate.sandbox import Database, MySQL, Postgres, Redis
 from tidegate.sandbox.ports import free_port
+
+from .stores import fresh_name
 
 ORDERS = TopicPartition("orders", 0)
 SECRET = "hunter2-is-secret"
 QUICK = Limits(hold=1, lock_wait=2)
 
 
-@pytest.fixture(params=["mariadb", "postgres", "redis_server"])
+@pytest.fixture(params=["mariadb", "mysql", "postgres", "redis_server"])
 def server(request: pytest.FixtureRequest) -> Database:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Database)
@@ -44,6 +47,28 @@ def told(call: Callable[[], object]) -> str:
     except TidegateError as error:
         return "".join(traceback.format_exception(error))
     raise AssertionError("there was no error")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "usual"),
+    [
+        ("mysql+mysqlconnector", "mysql+pymysql"),
+        ("mysql+mysqldb", "mysql+pymysql"),
+        ("mariadb+mariadbconnector", "mariadb+pymysql"),
+        ("postgresql+psycopg2", "postgresql+psycopg"),
+        ("postgresql+asyncpg", "postgresql+psycopg"),
+        ("sqlite+aiosqlite", "sqlite+pysqlite"),
+    ],
+)
+def test_a_driver_that_the_ledger_was_never_run_on_is_refused(scheme: str, usual: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"no ledger for the driver .*; use {re.escape(usual)}://"):
+        open_ledger(f"{scheme}://u:{SECRET}@localhost/x")
+
+
+def test_an_engine_with_a_driver_that_the_ledger_was_never_run_on_is_refused() -> None:
+    engine = create_engine("mysql+mysqldb://u@localhost/x", module=pymysql)  # which can stand in for the other
+    with pytest.raises(ConfigurationError, match=r"no ledger for the driver 'mysqldb'; use mysql\+pymysql://"):
+        open_ledger(engine)
 
 
 def test_a_store_that_is_not_there_is_an_error_at_once(server: Database) -> None:
@@ -129,19 +154,36 @@ def test_a_read_only_postgres_is_refused(postgres: Postgres) -> None:
     admin.dispose()
 
 
-def test_a_read_only_mariadb_is_refused(mariadb: MariaDB) -> None:
-    admin = create_engine(mariadb.url)
-    with admin.connect() as conn, open_ledger(mariadb.url) as ledger:
+@pytest.mark.parametrize("name", ["mariadb", "mysql"])
+def test_a_read_only_mysql_is_refused(name: str, request: pytest.FixtureRequest) -> None:
+    server: Database = request.getfixturevalue(name)
+    admin = create_engine(server.url)
+    with admin.connect() as conn, open_ledger(server.url) as ledger:
         claims = ledger.claim("only-reading", [ORDERS])
         conn.execute(text("CREATE USER reader IDENTIFIED BY 'reader'"))
         conn.execute(text("GRANT SELECT ON tidegate.* TO reader"))
-        with open_ledger(mariadb.url_for("reader", "reader")) as reader:
+        with open_ledger(server.url_for("reader", "reader")) as reader:
             assert reader.read("only-reading").positions[ORDERS].next_offset == 0
             with pytest.raises(LedgerDenied, match="needs SELECT, INSERT, UPDATE"):
                 reader.transact(claims, [Span(ORDERS, 0, 1)])
         assert ledger.read("only-reading").positions[ORDERS].next_offset == 0
         conn.execute(text("DROP USER reader"))
     admin.dispose()
+
+
+def test_a_login_without_tls_that_needs_a_package_names_it(mysql: MySQL) -> None:
+    user = fresh_name()
+    admin = create_engine(mysql.url)
+    with admin.begin() as conn:
+        conn.execute(text(f"CREATE USER {user} IDENTIFIED BY '{SECRET}'"))
+        conn.execute(text(f"GRANT ALL ON *.* TO {user}"))
+    admin.dispose()
+    plain = f"{mysql.url_for(user, SECRET)}&ssl_disabled=true"
+    with open_ledger(plain, prefix=user) as ledger, pytest.raises(LedgerUnavailable, match=r"TLS.*pymysql\[rsa\]"):
+        ledger.create()
+    for url in (mysql.url_for(user, SECRET), plain):  # the server knows the password from the first one
+        with open_ledger(url, prefix=user) as ledger:
+            ledger.create()
 
 
 def test_a_directory_that_is_not_there_is_an_error_at_once() -> None:

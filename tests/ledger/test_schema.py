@@ -19,7 +19,7 @@ from tidegate.sandbox import Postgres
 ORDERS = TopicPartition("orders", 0)
 
 
-@pytest.fixture(params=["sqlite", "mariadb", "postgres"])
+@pytest.fixture(params=["sqlite", "mariadb", "mysql", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'ledger.db'}"

@@ -12,13 +12,13 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.orm import Session
 
 from tidegate import ConfigurationError, Limits, Span, TopicPartition, open_ledger
-from tidegate.sandbox import MariaDB, Postgres
+from tidegate.sandbox import Database, Postgres
 
 ORDERS = TopicPartition("orders", 0)
 SPAN = Span(ORDERS, 0, 5, 5)
 
 
-@pytest.fixture(params=["sqlite", "mariadb", "postgres"])
+@pytest.fixture(params=["sqlite", "mariadb", "mysql", "postgres"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     url = f"sqlite:///{tmp_path / 'mine.db'}"
     if request.param != "sqlite":
@@ -42,7 +42,8 @@ def settings(engine: Engine) -> Any:
         if engine.dialect.name == "postgresql":
             names = ("lock_timeout", "idle_in_transaction_session_timeout")
             return [conn.execute(text(f"SHOW {name}")).scalar() for name in names]
-        names = ("innodb_lock_wait_timeout", "net_read_timeout", "wait_timeout", "idle_transaction_timeout")
+        names = ["innodb_lock_wait_timeout", "net_read_timeout", "wait_timeout"]
+        names += ["idle_transaction_timeout"] if engine.dialect.is_mariadb else []  # MySQL has none
         return [conn.execute(text(f"SELECT @@{name}")).scalar() for name in names]
 
 
@@ -91,8 +92,12 @@ def test_postgres_in_autocommit_mode_is_refused(postgres: Postgres, prefix: str)
     engine.dispose()
 
 
-def test_mariadb_in_autocommit_mode_is_none_the_less_one_transaction(mariadb: MariaDB, prefix: str) -> None:
-    engine = create_engine(mariadb.url, isolation_level="AUTOCOMMIT")
+@pytest.mark.parametrize("name", ["mariadb", "mysql"])
+def test_mysql_in_autocommit_mode_is_none_the_less_one_transaction(
+    name: str, prefix: str, request: pytest.FixtureRequest
+) -> None:
+    server: Database = request.getfixturevalue(name)
+    engine = create_engine(server.url, isolation_level="AUTOCOMMIT")
     ledger = open_ledger(engine, prefix=prefix)
     with engine.begin() as conn:
         conn.execute(text(f"CREATE TABLE {prefix}bills (n INTEGER)"))

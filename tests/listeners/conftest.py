@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-SERVERS = {"mariadb": "mariadb", "postgres": "postgres", "redis": "redis_server"}
+SERVERS = {"mariadb": "mariadb", "mysql": "mysql", "postgres": "postgres", "redis": "redis_server"}
 
 
-@pytest.fixture(params=["sqlite", "mariadb", "postgres", "redis"])
+@pytest.fixture(params=["sqlite", "mariadb", "mysql", "postgres", "redis"])
 def store(request: pytest.FixtureRequest) -> str:
     """The URL of each store."""
     if request.param == "sqlite":
@@ -13,7 +13,7 @@ def store(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(SERVERS[request.param]).url)
 
 
-@pytest.fixture(params=["mariadb", "postgres", "redis"])
+@pytest.fixture(params=["mariadb", "mysql", "postgres", "redis"])
 def server(request: pytest.FixtureRequest) -> object:
     """Each store that is a server, so that a network lies between."""
     return request.getfixturevalue(SERVERS[request.param])

@@ -18,7 +18,7 @@ from tidegate.sandbox import Kafka
 SOON = 60.0
 
 
-@pytest.fixture(params=["sqlite", "mariadb", "postgres"])
+@pytest.fixture(params=["sqlite", "mariadb", "mysql", "postgres"])
 def placed(request: pytest.FixtureRequest, kafka: Kafka, stages: Callable[[str, str], Stage], tmp_path: Path) -> Stage:
     url = f"sqlite:///{tmp_path / 'ledger.db'}" if request.param == "sqlite" else None
     return stages(kafka.bootstrap, url or request.getfixturevalue(request.param).url)

@@ -1,4 +1,4 @@
-"""What is particular to MariaDB, PostgreSQL and Redis."""
+"""What is particular to MariaDB, MySQL, PostgreSQL and Redis."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import redis
 import sqlalchemy as sa
 
-from tidegate.sandbox import MariaDB, Postgres, Redis
+from tidegate.sandbox import MariaDB, MySQL, Postgres, Redis
 
 from .clients import connection
 
@@ -17,7 +17,7 @@ def setting(server, name: str) -> str:
         return str(sql.exec_driver_sql(statement.format(name)).scalar_one())
 
 
-@pytest.mark.parametrize("name", ["postgres", "mariadb"])
+@pytest.mark.parametrize("name", ["postgres", "mariadb", "mysql"])
 def test_the_user_owns_everything_and_may_make_other_users(name, request) -> None:
     server = request.getfixturevalue(name)
     with connection(server.url) as sql:
@@ -34,7 +34,7 @@ def test_the_user_owns_everything_and_may_make_other_users(name, request) -> Non
         assert sql.exec_driver_sql("SELECT 1").scalar_one() == 1
 
 
-@pytest.mark.parametrize("name", ["postgres", "mariadb"])
+@pytest.mark.parametrize("name", ["postgres", "mariadb", "mysql"])
 def test_a_wrong_password_is_refused(name, request) -> None:
     server = request.getfixturevalue(name)
     with (
@@ -57,19 +57,23 @@ def test_redis_wants_its_password(redis_server) -> None:
         client.ping()
 
 
-def test_durability_is_the_servers_own(postgres, mariadb, redis_server) -> None:
+def test_durability_is_the_servers_own(postgres, mariadb, mysql, redis_server) -> None:
     assert setting(postgres, "fsync") == setting(postgres, "synchronous_commit") == "on"
     assert setting(postgres, "full_page_writes") == "on"
-    assert setting(mariadb, "innodb_flush_log_at_trx_commit") == "1"
-    assert setting(mariadb, "innodb_doublewrite") in {"1", "ON"}
+    for server in (mariadb, mysql):
+        assert setting(server, "innodb_flush_log_at_trx_commit") == "1"
+        assert setting(server, "innodb_doublewrite") in {"1", "ON"}
+    assert setting(mysql, "sync_binlog") == setting(mysql, "log_bin") == "1"
     with redis.Redis.from_url(redis_server.url, decode_responses=True) as client:
         assert client.config_get("append*")["appendonly"] == "yes"
         assert client.config_get("append*")["appendfsync"] == "everysec"
 
 
-def test_mariadb_allows_load_data_local_and_stores_any_character(mariadb) -> None:
-    assert setting(mariadb, "local_infile") == "1"
-    with connection(mariadb.url) as sql:
+@pytest.mark.parametrize("name", ["mariadb", "mysql"])
+def test_load_data_local_is_allowed_and_any_character_stored(name, request) -> None:
+    server = request.getfixturevalue(name)
+    assert setting(server, "local_infile") == "1"
+    with connection(server.url) as sql:
         sql.exec_driver_sql("CREATE TEMPORARY TABLE t (word TEXT)")
         sql.execute(sa.text("INSERT INTO t VALUES (:word)"), {"word": "Flut 🌊"})
         assert sql.exec_driver_sql("SELECT word FROM t").scalar_one() == "Flut 🌊"
@@ -79,9 +83,10 @@ def test_settings_win_over_what_the_sandbox_chose() -> None:
     with Postgres(settings={"fsync": False, "max_connections": 7, "search_path": "'it''s', public"}) as server:
         assert setting(server, "fsync") == "off"
         assert setting(server, "max_connections") == "7"
-    with MariaDB(settings={"local-infile": False, "innodb_page_size": "8k"}) as server:
-        assert setting(server, "local_infile") == "0"
-        assert setting(server, "innodb_page_size") == "8192"
+    for kind in (MariaDB, MySQL):
+        with kind(settings={"local-infile": False, "innodb_page_size": "8k"}) as server:
+            assert setting(server, "local_infile") == "0"
+            assert setting(server, "innodb_page_size") == "8192"
     with (
         Redis(settings={"maxmemory": "64mb", "appendonly": False}) as server,
         redis.Redis.from_url(server.url, decode_responses=True) as client,

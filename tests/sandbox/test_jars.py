@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.java.jars import cache_directory
+from tidegate.java.cache import cache_directory
 from tidegate.sandbox import SandboxError
 from tidegate.sandbox.jars import KAFKA_VERSION, kafka_jars
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.sandbox import Database, Kafka, MariaDB, Postgres, Redis, SandboxError, Server
+from tidegate.sandbox import Database, Kafka, MariaDB, MySQL, Postgres, Redis, SandboxError, Server
 
 from .clients import connection, recall, remember
 from .processes import descendants_of, state_of, user_of, watched
 
-DATABASES = [MariaDB, Postgres, Redis]
+DATABASES = [MariaDB, MySQL, Postgres, Redis]
 EVERY_KIND = [*DATABASES, Kafka]
 
 
-@pytest.fixture(params=["mariadb", "postgres", "redis_server"])
+@pytest.fixture(params=["mariadb", "mysql", "postgres", "redis_server"])
 def database(request: pytest.FixtureRequest) -> Database:
     return request.getfixturevalue(request.param)
 
@@ -71,7 +71,7 @@ def test_a_paused_server_is_frozen_whole_and_goes_on_when_resumed(database: Data
     assert answers == [{"before"}]
 
 
-@pytest.mark.parametrize("kind", [MariaDB, Redis])
+@pytest.mark.parametrize("kind", [MariaDB, MySQL, Redis])
 def test_a_paused_server_can_be_stopped_and_killed(kind: type[Server]) -> None:
     with kind() as server:
         server.pause()
@@ -153,7 +153,7 @@ def test_the_password_is_in_no_argument_and_in_no_file_that_others_can_read(data
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to change the user")
-@pytest.mark.parametrize(("kind", "user"), [(MariaDB, "mysql"), (Postgres, "postgres")])
+@pytest.mark.parametrize(("kind", "user"), [(MariaDB, "mysql"), (MySQL, "mysql"), (Postgres, "postgres")])
 def test_servers_that_refuse_root_run_as_their_own_user(kind, user, request) -> None:
     server = request.getfixturevalue(kind.__name__.lower())
     assert user_of(server.pid) == pwd.getpwnam(user).pw_uid

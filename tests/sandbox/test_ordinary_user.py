@@ -18,8 +18,9 @@ import redis
 import tidegate.core
 import tidegate.java
 import tidegate.sandbox
-from tidegate.java.jars import cache_directory
+from tidegate.java.cache import cache_directory
 from tidegate.sandbox.jars import kafka_jars
+from tidegate.sandbox.mysql import mysqld
 
 from .clients import connection
 from .processes import user_of
@@ -56,7 +57,7 @@ def interpreter() -> str:
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[Path]:
-    """A home for the user, with the package and the broker's jars in it."""
+    """A home for the user, with the package, the broker's jars and MySQL in it."""
     home = Path(tempfile.mkdtemp(prefix="tidegate-test-"))
     # Without the rest of the package, which needs other libraries.
     for part in (tidegate.core, tidegate.java, tidegate.sandbox):
@@ -66,11 +67,14 @@ def home() -> Iterator[Path]:
     (home / LONG).mkdir()
     for path in (home, *home.rglob("*")):
         shutil.chown(path, "nobody")
+    program = Path(mysqld().command[-1])
+    if (unpacked := program.parents[2]) != Path("/"):  # too large to be copied
+        (home / "cache" / unpacked.name).symlink_to(unpacked)
     yield home
     shutil.rmtree(home)
 
 
-@pytest.mark.parametrize("kind", ["Kafka", "MariaDB", "Postgres", "Redis"])
+@pytest.mark.parametrize("kind", ["Kafka", "MariaDB", "MySQL", "Postgres", "Redis"])
 def test_a_server_starts_dies_and_comes_back_for_an_ordinary_user(kind: str, interpreter: str, home: Path) -> None:
     temporary = home / LONG
     environment = {

@@ -45,6 +45,7 @@ def start_in_child(kind: str, state: str) -> subprocess.Popen[str]:
     [
         ("Kafka", "running"),
         ("MariaDB", "running"),
+        ("MySQL", "running"),
         ("Postgres", "running"),
         ("Redis", "running"),
         ("Postgres", "paused"),

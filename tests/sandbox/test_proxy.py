@@ -17,7 +17,7 @@ from tidegate.sandbox.trap import Loses, Trap
 from .clients import connection
 
 
-@pytest.fixture(params=["postgres", "mariadb"])
+@pytest.fixture(params=["postgres", "mariadb", "mysql"])
 def sql_server(request):
     return request.getfixturevalue(request.param)
 

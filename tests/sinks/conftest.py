@@ -8,7 +8,7 @@ from tests.sinks.shop import Shop
 
 from tidegate.sandbox import Kafka
 
-DATABASES = ["sqlite", "mariadb", "postgres"]
+DATABASES = ["sqlite", "mariadb", "mysql", "postgres"]
 
 
 @pytest.fixture(params=DATABASES)

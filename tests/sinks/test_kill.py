@@ -27,7 +27,7 @@ def orders(kafka: Kafka) -> Orders:
     return Orders.create(kafka.bootstrap, PARTITIONS, RECORDS)
 
 
-@pytest.fixture(params=["mariadb", "postgres"])
+@pytest.fixture(params=["mariadb", "mysql", "postgres"])
 def server(request: pytest.FixtureRequest) -> Database:
     found: Database = request.getfixturevalue(request.param)
     return found

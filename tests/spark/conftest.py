@@ -46,7 +46,7 @@ def orders(kafka: Kafka) -> Orders:
     return Orders.create(kafka.bootstrap)
 
 
-@pytest.fixture(params=["sqlite", "mariadb", "postgres"])
+@pytest.fixture(params=["sqlite", "mariadb", "mysql", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     """Each database that has tables."""
     opened = Place(
@@ -58,7 +58,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     opened.close()
 
 
-@pytest.fixture(params=["mariadb", "postgres"])
+@pytest.fixture(params=["mariadb", "mysql", "postgres"])
 def server_place(request: pytest.FixtureRequest) -> Iterator[Place]:
     """Each database that executors can reach."""
     opened = Place(str(request.getfixturevalue(request.param).url))

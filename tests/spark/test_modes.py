@@ -22,7 +22,13 @@ GROUP = "etl"
 ALL_ON_EXECUTORS = 0
 WAYS = pytest.mark.parametrize(
     ("place", "collect"),
-    [("sqlite", 0), ("mariadb", ALL_ON_EXECUTORS), ("postgres", ALL_ON_EXECUTORS), ("postgres", 100_000)],
+    [
+        ("sqlite", 0),
+        ("mariadb", ALL_ON_EXECUTORS),
+        ("mysql", ALL_ON_EXECUTORS),
+        ("postgres", ALL_ON_EXECUTORS),
+        ("postgres", 100_000),
+    ],
     indirect=["place"],
 )
 SOME = pytest.mark.parametrize("place", ["sqlite", "postgres"], indirect=True)

@@ -47,7 +47,7 @@ def endured(trial: Ordeal) -> None:
         ("postgres", Way.PARTITION_ROWS),
         ("postgres", Way.PARTITION_TOTALS),
         ("mariadb", Way.PARTITION_TOTALS),
-        ("mariadb", Way.PARTITION_ROWS),
+        ("mysql", Way.PARTITION_ROWS),
     ],
     indirect=["url"],
 )
@@ -74,7 +74,7 @@ def test_kills_fences_and_repeated_tasks_of_commits_by_partition(
         ("mariadb", Way.DRIVER_TOTALS),
         ("sqlite", Way.DRIVER_TOTALS),
         ("postgres", Way.STAGED_ROWS),
-        ("mariadb", Way.STAGED_TOTALS),
+        ("mysql", Way.STAGED_TOTALS),
     ],
     indirect=["url"],
 )
@@ -98,7 +98,7 @@ def test_kills_and_fences_of_commits_by_batch(kafka: Kafka, url: str, way: Way, 
 @pytest.mark.chaos
 @pytest.mark.parametrize(
     ("url", "way"),
-    [("postgres", Way.PARTITION_ROWS), ("mariadb", Way.PARTITION_TOTALS)],
+    [("postgres", Way.PARTITION_ROWS), ("mysql", Way.PARTITION_TOTALS)],
     indirect=["url"],
 )
 def test_executors_killed_and_frozen_and_tasks_tried_twice_at_once(

@@ -14,7 +14,7 @@ from tidegate.core.records import TopicPartition
 from tidegate.ledger import Limits
 from tidegate.observe import LoggingObserver
 from tidegate.observe.observer import StoreLost
-from tidegate.sandbox import Database, Kafka, MariaDB, Postgres
+from tidegate.sandbox import Database, Kafka, MariaDB, MySQL, Postgres
 
 MINUTE = 60.0
 LIMITS = Limits(hold=1.0, lock_wait=2.0)  # a ledger that gives up soon, so that it tries often
@@ -22,7 +22,7 @@ LIMITS = Limits(hold=1.0, lock_wait=2.0)  # a ledger that gives up soon, so that
 pytestmark = pytest.mark.chaos
 
 
-@pytest.fixture(params=[Postgres, MariaDB])
+@pytest.fixture(params=[Postgres, MariaDB, MySQL])
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     with request.param() as server:
         yield server

@@ -30,15 +30,14 @@ from tidegate.sandbox import Kafka, Redis
 SOON = 30.0  # seconds, of which hardly any are needed: nothing here waits for the end of an hour
 LONG = 40.0
 HOUR = Backoff(3600, 1, 3600)
-SERVERS = {"mariadb": "mariadb", "postgres": "postgres"}
 
 
-@pytest.fixture(params=["sqlite", "mariadb", "postgres"])
+@pytest.fixture(params=["sqlite", "mariadb", "mysql", "postgres"])
 def each_stage(request: pytest.FixtureRequest, kafka: Kafka, stages: Callable[..., Stage], tmp_path: Path) -> Stage:
     """The broker that all tests share, and each SQL database."""
     if request.param == "sqlite":
         return stages(kafka.bootstrap, f"sqlite:///{tmp_path / 'ledger.db'}")
-    return stages(kafka.bootstrap, request.getfixturevalue(SERVERS[request.param]).url)
+    return stages(kafka.bootstrap, request.getfixturevalue(request.param).url)
 
 
 class Handler:

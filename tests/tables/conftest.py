@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.sandbox import MariaDB, Postgres
+from tidegate.sandbox import Postgres
 
 from .places import DATABASES, WAYS, Place
 
@@ -41,9 +41,10 @@ def on_postgres(postgres: Postgres) -> Iterator[Place]:
     opened.engine.dispose()
 
 
-@pytest.fixture
-def on_mariadb(mariadb: MariaDB) -> Iterator[Place]:
-    opened = Place("mariadb", mariadb.url)
+@pytest.fixture(params=["mariadb", "mysql"])
+def on_mysql(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """MySQL and MariaDB."""
+    opened = Place(request.param, request.getfixturevalue(request.param).url)
     yield opened
     opened.engine.dispose()
 

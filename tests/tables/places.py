@@ -13,8 +13,8 @@ from sqlalchemy.engine import Connection
 from tidegate import Record
 from tidegate.tables import Feed, Rows, Table, Target
 
-WAYS = ["sqlite", "postgres", "mariadb", "mariadb-insert"]
-DATABASES = ["sqlite", "postgres", "mariadb"]
+WAYS = ["sqlite", "postgres", "mariadb", "mariadb-insert", "mysql", "mysql-insert"]
+DATABASES = ["sqlite", "postgres", "mariadb", "mysql"]
 LOCAL_FILES = "&client_flag=128"
 
 
@@ -23,8 +23,10 @@ class Place:
 
     def __init__(self, way: str, url: str) -> None:
         self.way = way
-        self.database = way.partition("-")[0]
-        url += LOCAL_FILES if way == "mariadb" else ""
+        server = way.partition("-")[0]
+        self.database = "mysql" if server == "mariadb" else server
+        """Whose SQL it understands."""
+        url += LOCAL_FILES if way in {"mariadb", "mysql"} else ""
         self.engine: Engine = create_engine(url)
         self.url = url
         self.statements: list[str] = []
@@ -40,7 +42,7 @@ class Place:
         return name
 
     def quote(self, name: str) -> str:
-        mark = "`" if self.database == "mariadb" else '"'
+        mark = "`" if self.database == "mysql" else '"'
         return f"{mark}{name.replace(mark, mark * 2)}{mark}"
 
     def run(self, statement: str) -> None:

@@ -11,18 +11,28 @@ from sqlalchemy import create_engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from tidegate import open_ledger
-from tidegate.sandbox import MariaDB
+from tidegate.sandbox import Database, MariaDB, MySQL
 from tidegate.tables import DoesNotFit, Rows, Table, Target
 from tidegate.tables.load_data import can_load, load
 
 from .places import Place, feed
 
 
+@pytest.fixture(params=["mariadb", "mysql"])
+def server(request: pytest.FixtureRequest) -> Database:
+    found: Database = request.getfixturevalue(request.param)
+    return found
+
+
 @pytest.fixture
-def place(mariadb: MariaDB) -> Iterator[Place]:
-    opened = Place("mariadb", mariadb.url)
+def place(server: Database) -> Iterator[Place]:
+    opened = Place(way_of(server), server.url)
     yield opened
     opened.engine.dispose()
+
+
+def way_of(server: Database) -> str:
+    return type(server).__name__.lower()
 
 
 def inserted(place: Place) -> list[str]:
@@ -91,9 +101,9 @@ def test_a_trigger_that_refuses_is_an_error(place: Place) -> None:
     assert place.rows(name) == []
 
 
-@pytest.mark.parametrize("way", ["mariadb", "mariadb-insert"])
-def test_a_column_that_was_made_narrower_meanwhile_rounds_nothing(mariadb: MariaDB, way: str) -> None:
-    place = Place(way, mariadb.url)
+@pytest.mark.parametrize("way", ["", "-insert"])
+def test_a_column_that_was_made_narrower_meanwhile_rounds_nothing(server: Database, way: str) -> None:
+    place = Place(way_of(server) + way, server.url)
     name = place.create("id INTEGER, d DECIMAL(9,4)")
     target = Target(place.engine, Table(name))
     rows = target.read(feed([{"id": 1, "d": "1.2345"}]))
@@ -104,9 +114,9 @@ def test_a_column_that_was_made_narrower_meanwhile_rounds_nothing(mariadb: Maria
     place.engine.dispose()
 
 
-def test_the_server_never_chooses_what_is_sent(place: Place, mariadb: MariaDB) -> None:
+def test_the_server_never_chooses_what_is_sent(place: Place, server: Database) -> None:
     name = place.create("line TEXT")
-    with open_ledger(mariadb.url) as ledger, ledger.engine.connect() as conn:
+    with open_ledger(server.url) as ledger, ledger.engine.connect() as conn:
         assert can_load(conn)
         driver = conn.connection.dbapi_connection
         with pytest.raises(RuntimeError, match="local_infile option is false"):
@@ -135,17 +145,18 @@ def test_timestamps_are_utc_whatever_the_sessions_zone_is(place: Place) -> None:
     assert stamp.isoformat() == wall.isoformat() == "2024-10-27T00:30:00.123456"
 
 
-def test_a_session_that_is_not_strict_is_refused(place: Place, mariadb: MariaDB) -> None:
+def test_a_session_that_is_not_strict_is_refused(place: Place, server: Database) -> None:
     name = place.create("id INTEGER")
-    engine = create_engine(f"{mariadb.url}&sql_mode=NO_ENGINE_SUBSTITUTION")
+    engine = create_engine(f"{server.url}&sql_mode=NO_ENGINE_SUBSTITUTION")
     with pytest.raises(Exception, match="sql_mode is not strict"):
         Target(engine, Table(name)).prepare()
     engine.dispose()
 
 
-def test_a_server_that_does_not_allow_it_is_written_to_all_the_same() -> None:
-    with MariaDB(settings={"local-infile": False}) as server:
-        place = Place("mariadb", server.url)
+@pytest.mark.parametrize("kind", [MariaDB, MySQL])
+def test_a_server_that_does_not_allow_it_is_written_to_all_the_same(kind: type[Database]) -> None:
+    with kind(settings={"local-infile": False}) as server:
+        place = Place(way_of(server), server.url)
         name = place.create("id INTEGER PRIMARY KEY, t TEXT, b BLOB")
         for base in (0, 1000):
             place.put(Table(name), [{"id": base + number, "t": "x\ty\\", "b": "AAE="} for number in range(1000)])

@@ -19,7 +19,7 @@ COLUMNS = {
     "at TIMESTAMPTZ, j JSON, needed TEXT NOT NULL",
     "postgres": "n bigint, s smallint, d numeric(5,2), t varchar(3), r double precision, b bytea, f boolean, day date, "
     "at timestamptz, j jsonb, needed text NOT NULL, u uuid, x text, e4 real",
-    "mariadb": "n BIGINT, s SMALLINT UNSIGNED, d DECIMAL(5,2), t VARCHAR(3), r DOUBLE, b VARBINARY(4), f BOOLEAN, "
+    "mysql": "n BIGINT, s SMALLINT UNSIGNED, d DECIMAL(5,2), t VARCHAR(3), r DOUBLE, b VARBINARY(4), f BOOLEAN, "
     "day DATE, at DATETIME(3), j JSON, needed TEXT NOT NULL, l VARCHAR(5) CHARACTER SET latin1, ts TIMESTAMP, "
     "u3 VARCHAR(5) CHARACTER SET utf8mb3, tiny TINYTEXT",
 }
@@ -65,7 +65,7 @@ ONLY: dict[str, list[tuple[str, Any, str]]] = {
         ("u", "not-a-uuid", "not a UUID"),
         ("e4", 1e39, "too large"),
     ],
-    "mariadb": [
+    "mysql": [
         ("s", -1, "outside of 0 to 65535"),
         ("s", 2**16, "outside of 0 to 65535"),
         ("b", "AAAAAAAA", "longer than 4 bytes"),
@@ -148,7 +148,7 @@ def test_not_a_number_fits_where_the_database_has_it(database: Place) -> None:
     target = Target(database.engine, Table(name))
     batch = pa.record_batch({"n": [1, 2, 3], "r": [float("nan"), float("inf"), 0.5]})
     found = {misfit.place for misfit in target.fit(batch).misfits}
-    assert found == {"postgres": set(), "sqlite": {0}, "mariadb": {0, 1}}[database.database]
+    assert found == {"postgres": set(), "sqlite": {0}, "mysql": {0, 1}}[database.database]
     database.write(target, target.fit(batch))
     assert len(database.rows(name)) == 3 - len(found)
 
@@ -180,7 +180,7 @@ def test_values_of_a_function_are_checked_as_strictly(sqlite: Place) -> None:
 
 
 def test_a_timestamp_finer_than_its_column_is_cut_not_rounded(database: Place) -> None:
-    kind, digits = {"postgres": ("timestamptz(0)", 0), "mariadb": ("DATETIME(3)", 3), "sqlite": ("TIMESTAMP", 6)}[
+    kind, digits = {"postgres": ("timestamptz(0)", 0), "mysql": ("DATETIME(3)", 3), "sqlite": ("TIMESTAMP", 6)}[
         database.database
     ]
     name = database.create(f"at {kind}")

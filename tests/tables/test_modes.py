@@ -158,7 +158,7 @@ def test_rows_with_nothing_but_a_key_are_upserted(database: Place) -> None:
 
 
 def test_columns_left_out_keep_their_value_and_defaults_are_the_databases(database: Place) -> None:
-    number = {"mariadb": "BIGINT AUTO_INCREMENT", "postgres": "bigserial", "sqlite": "INTEGER"}[database.database]
+    number = {"mysql": "BIGINT AUTO_INCREMENT", "postgres": "bigserial", "sqlite": "INTEGER"}[database.database]
     name = database.create(
         f"seq {number} PRIMARY KEY, id INTEGER NOT NULL UNIQUE, state VARCHAR(9) DEFAULT 'new' NOT NULL, "
         "kept VARCHAR(9) DEFAULT 'kept', twice INTEGER GENERATED ALWAYS AS (id * 2) STORED"
@@ -179,7 +179,7 @@ def test_a_table_whose_key_is_not_unique_is_refused(database: Place) -> None:
 def test_mysql_refuses_a_second_unique_index_that_would_catch_other_rows(database: Place) -> None:
     name = database.create("id INTEGER PRIMARY KEY, email VARCHAR(20) UNIQUE")
     table = Table(name, key="id", mode="upsert")
-    if database.database == "mariadb":
+    if database.database == "mysql":
         with pytest.raises(ConfigurationError, match="beside its key it has the unique index 'email'"):
             Target(database.engine, table).prepare()
     else:
@@ -188,22 +188,22 @@ def test_mysql_refuses_a_second_unique_index_that_would_catch_other_rows(databas
             database.put(table, [{"id": 2, "email": "a"}])
 
 
-def test_a_number_of_its_own_beside_the_key_is_left_to_mysql(on_mariadb: Place) -> None:
-    name = on_mariadb.create("seq BIGINT AUTO_INCREMENT PRIMARY KEY, id INTEGER UNIQUE NOT NULL, t VARCHAR(9)")
+def test_a_number_of_its_own_beside_the_key_is_left_to_mysql(on_mysql: Place) -> None:
+    name = on_mysql.create("seq BIGINT AUTO_INCREMENT PRIMARY KEY, id INTEGER UNIQUE NOT NULL, t VARCHAR(9)")
     table = Table(name, key="id", mode="upsert")
-    on_mariadb.put(table, [{"id": 5, "t": "a"}, {"id": 6, "t": "b"}])
-    on_mariadb.put(table, [{"id": 6, "t": "c", "seq": 1}])
-    assert [row[1:] for row in on_mariadb.rows(name)] == [(5, "a"), (6, "c")]
+    on_mysql.put(table, [{"id": 5, "t": "a"}, {"id": 6, "t": "b"}])
+    on_mysql.put(table, [{"id": 6, "t": "c", "seq": 1}])
+    assert [row[1:] for row in on_mysql.rows(name)] == [(5, "a"), (6, "c")]
 
 
-def test_keys_that_mysql_takes_for_the_same_are_handled_in_their_order(on_mariadb: Place) -> None:
-    name = on_mariadb.create("id VARCHAR(9) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci PRIMARY KEY, n INTEGER")
+def test_keys_that_mysql_takes_for_the_same_are_handled_in_their_order(on_mysql: Place) -> None:
+    name = on_mysql.create("id VARCHAR(9) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci PRIMARY KEY, n INTEGER")
     for mode, left in (("upsert", [("A", 3)]), ("accumulate", [("A", 7)])):
-        on_mariadb.run(f"DELETE FROM {name}")
+        on_mysql.run(f"DELETE FROM {name}")
         table = Table(name, key="id", mode=mode, delete=True)
         batch = [("a", 1), ("A ", 2), ("a", None), ("A", 4), ("a", 3)]
-        write(on_mariadb, table, [[record(key, None if n is None else {"id": key, "n": n}) for key, n in batch]])
-        assert on_mariadb.rows(name) == left
+        write(on_mysql, table, [[record(key, None if n is None else {"id": key, "n": n}) for key, n in batch]])
+        assert on_mysql.rows(name) == left
 
 
 def test_keys_of_a_table_made_for_us_are_told_apart_byte_for_byte(database: Place) -> None:

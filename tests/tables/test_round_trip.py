@@ -241,11 +241,11 @@ def test_a_batch_of_no_rows_writes_nothing(place: Place, table: Table) -> None:
 def test_timestamps_are_the_same_moment_whatever_the_sessions_zone_is(database: Place) -> None:
     zoned, bare = {
         "postgres": ("timestamptz", "timestamp"),
-        "mariadb": ("TIMESTAMP(6) NULL", "DATETIME(6)"),
+        "mysql": ("TIMESTAMP(6) NULL", "DATETIME(6)"),
         "sqlite": ("TIMESTAMPTZ", "TIMESTAMP"),
     }[database.database]
     name = database.create(f"zoned {zoned}, bare {bare}")
-    setting = {"postgres": "SET TIME ZONE '{}'", "mariadb": "SET SESSION time_zone = '{}'", "sqlite": "SELECT '{}'"}
+    setting = {"postgres": "SET TIME ZONE '{}'", "mysql": "SET SESSION time_zone = '{}'", "sqlite": "SELECT '{}'"}
     target = Target(database.engine, Table(name))
     rows = target.read(feed([{"zoned": "2026-03-29T03:30:00+02:00", "bare": "2026-03-29T03:30:00+02:00"}]))
     with database.engine.begin() as conn:
@@ -254,6 +254,6 @@ def test_timestamps_are_the_same_moment_whatever_the_sessions_zone_is(database: 
         conn.exec_driver_sql(setting[database.database].format("+00:00"))
         found = [str(value) for value in conn.exec_driver_sql(f"SELECT * FROM {name}").one()]
     assert [text.removesuffix(".000000").replace(".000000+", "+") for text in found] == [
-        "2026-03-29 01:30:00" + ("" if database.database == "mariadb" else "+00:00"),
+        "2026-03-29 01:30:00" + ("" if database.database == "mysql" else "+00:00"),
         "2026-03-29 01:30:00",
     ]

@@ -40,7 +40,7 @@ EXISTING: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
         ("uuid", "text", {"is_uuid": True}),
         ("inet", "text", {"sql_type": "INET"}),
     ],
-    "mariadb": [
+    "mysql": [
         ("TINYINT(1)", "boolean", {}),
         ("TINYINT", "integer", {"low": -128, "high": 127}),
         ("SMALLINT UNSIGNED", "integer", {"low": 0, "high": 65535}),
@@ -85,7 +85,7 @@ EXISTING: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
 
 
 def test_columns_are_read_from_the_table(database: Place) -> None:
-    cases = EXISTING[database.database]
+    cases = [case for case in EXISTING[database.database] if database.way != "mysql" or case[0] != "UUID"]
     name = database.create(", ".join(f"c{number} {kind}" for number, (kind, _, _) in enumerate(cases)))
     columns = Target(database.engine, Table(name)).layout.columns
     assert len(columns) == len(cases)
@@ -95,12 +95,12 @@ def test_columns_are_read_from_the_table(database: Place) -> None:
         assert found == facts, written
 
 
-def test_unsigned_numbers_beyond_64_bits_with_a_sign_are_kept(on_mariadb: Place) -> None:
-    name = on_mariadb.create("n BIGINT UNSIGNED PRIMARY KEY, m BIGINT UNSIGNED")
-    rows = on_mariadb.put(Table(name), [{"n": 2**64 - 1}, {"n": 2**64}, {"n": -1}, {"n": 0}])
+def test_unsigned_numbers_beyond_64_bits_with_a_sign_are_kept(on_mysql: Place) -> None:
+    name = on_mysql.create("n BIGINT UNSIGNED PRIMARY KEY, m BIGINT UNSIGNED")
+    rows = on_mysql.put(Table(name), [{"n": 2**64 - 1}, {"n": 2**64}, {"n": -1}, {"n": 0}])
     assert [misfit.place for misfit in rows.misfits] == [1, 2]
-    on_mariadb.put(Table(name, key="n", mode="accumulate"), [{"n": 5, "m": 2**63}, {"n": 5, "m": 2**63 - 1}])
-    assert on_mariadb.rows(name) == [(0, None), (5, 2**64 - 1), (2**64 - 1, None)]
+    on_mysql.put(Table(name, key="n", mode="accumulate"), [{"n": 5, "m": 2**63}, {"n": 5, "m": 2**63 - 1}])
+    assert on_mysql.rows(name) == [(0, None), (5, 2**64 - 1), (2**64 - 1, None)]
 
 
 def test_types_that_are_written_as_text_are_the_databases_to_judge(on_postgres: Place) -> None:

@@ -17,7 +17,7 @@ OWNER = "etl"
 FIRST, SECOND, OTHER = 2**63 - 1, 7, 0  # tries of one task, and one of another
 
 
-@pytest.fixture(params=["mariadb", "postgres"])
+@pytest.fixture(params=["mariadb", "mysql", "postgres"])
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     opened = create_engine(request.getfixturevalue(request.param).url)
     yield opened

@@ -183,7 +183,7 @@ def test_without_a_ledger_a_crash_before_the_commit_repeats() -> None:
             kit.run(fault)
 
 
-@pytest.mark.parametrize("server", ["postgres", "mariadb", "redis_server"])
+@pytest.mark.parametrize("server", ["postgres", "mariadb", "mysql", "redis_server"])
 def test_crashes_and_fences_are_stood_on_other_ledgers(request: pytest.FixtureRequest, server: str) -> None:
     url = request.getfixturevalue(server).url
     app = App(KAFKA, "memory://")

@@ -29,7 +29,7 @@ _SQLSTATES = ("21", "22", "23", "44", "54", "P0")
 _MYSQL_NUMBERS = {
     *(1022, 1169, 1364, 1369, 1586, 3819, 4025),  # duplicates, no default, a view's or a column's CHECK
     *(1118, 1242, 1292, 1365, 1411, 1526, 1690),  # too large, too many, wrong value, division by 0, out of range
-    *(1644, 3140, 4038),  # SIGNAL in a trigger; not JSON
+    *(1644, 3140, 3141, 4038),  # SIGNAL in a trigger; not JSON
 }
 _REFUSED_COMMIT = "only_the_ledger_commits"  # the ledger's constraint against commits of others on PostgreSQL
 
@@ -71,10 +71,10 @@ def _about_values(error: BaseException, names: set[str]) -> bool:
         return False
     if names & _ABOUT_VALUES:
         return True
-    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    number = error.args[0] if error.args else None
+    if isinstance(number, int):  # first: PyMySQL tells a state too, which is HY000 for a violated CHECK
+        return number in _MYSQL_NUMBERS
+    state = getattr(error, "sqlstate", None)
     if state is not None:
         return str(state).startswith(_SQLSTATES)
-    number = error.args[0] if error.args else None
-    if isinstance(number, int):
-        return number in _MYSQL_NUMBERS
     return "ProgrammingError" in names and not hasattr(error, "sqlite_errorcode")  # without a code: the driver's own

@@ -82,7 +82,7 @@ class IdentityChanged(LedgerError):
 
 
 class TransactionBroken(LedgerError):
-    """The handler ended the transaction that it was given: nothing of it was committed."""
+    """The handler ended the transaction, or asked for what the store refuses in it: nothing of it was committed."""
 
 
 class NotCommitted(LedgerError):

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import fcntl
 import importlib.util
 import os
-import shutil
 import subprocess
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from tidegate.core.errors import ConfigurationError
+from tidegate.java.cache import cache_directory, made_once
 from tidegate.java.runtime import find_java
 
-__all__ = ["Jars", "cache_directory", "pyspark_jars"]
+__all__ = ["Jars", "pyspark_jars"]
 
 _FETCH_SECONDS = 900.0
 _TAIL_LINES = 15
-
-
-def cache_directory() -> Path:
-    """Where downloads are kept: ``$TIDEGATE_CACHE``, else ``tidegate`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
-    if chosen := os.environ.get("TIDEGATE_CACHE"):
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidegate"
 
 
 def pyspark_jars() -> Path:
@@ -61,41 +51,32 @@ class Jars:
         ``settings`` is an Ivy settings file, ``$TIDEGATE_IVY_SETTINGS`` by default; ``unless`` picks jars to leave out.
         """
         target = cache_directory() / self.folder
-        if not target.is_dir():
-            find_java(self.needed_by)
-            try:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with _locked(target.with_name(f"{target.name}.lock")):
-                    if not target.is_dir():
-                        self._fetch(target, settings or os.environ.get("TIDEGATE_IVY_SETTINGS"), unless)
-            except OSError as error:
-                raise ConfigurationError(
-                    f"The jars of {self.coordinates[0]} cannot be stored in {cache_directory()}: {error}. "
-                    "Set TIDEGATE_CACHE to a directory that you can write to."
-                ) from error
-        return target
-
-    def _fetch(self, target: Path, settings: str | None, unless: Callable[[Path], bool]) -> None:
-        """Download next to the target and rename, so that a directory of that name is always complete."""
-        for abandoned in target.parent.glob(f"{target.name}.partial-*"):
-            shutil.rmtree(abandoned, ignore_errors=True)
-        staging = Path(tempfile.mkdtemp(prefix=f"{target.name}.partial-", dir=target.parent))
+        if target.is_dir():
+            return target
+        find_java(self.needed_by)
+        wanted = settings or os.environ.get("TIDEGATE_IVY_SETTINGS")
         try:
-            status, output = self._run_ivy(staging, settings)
-            jars = staging / "jars"
-            _, name, version = self.coordinates[0].split(":")
-            if status != "0" or not (jars / f"{name}-{version}.jar").exists():
-                tail = "\n".join([line for line in output.splitlines() if line.strip()][-_TAIL_LINES:])
-                raise ConfigurationError(
-                    f"The jars of {self.coordinates[0]} could not be fetched (Ivy: {status}). The first start on a "
-                    "machine needs the network; behind a mirror, set TIDEGATE_IVY_SETTINGS to an Ivy settings file. "
-                    f"{self.otherwise}The end of what Ivy said:\n{tail}"
-                )
-            for jar in filter(unless, jars.glob("*.jar")):
-                jar.unlink()
-            jars.rename(target)
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
+            return made_once(target, lambda staging: self._fetch(staging, wanted, unless))
+        except OSError as error:
+            raise ConfigurationError(
+                f"The jars of {self.coordinates[0]} cannot be stored in {cache_directory()}: {error}. "
+                "Set TIDEGATE_CACHE to a directory that you can write to."
+            ) from error
+
+    def _fetch(self, staging: Path, settings: str | None, unless: Callable[[Path], bool]) -> Path:
+        status, output = self._run_ivy(staging, settings)
+        jars = staging / "jars"
+        _, name, version = self.coordinates[0].split(":")
+        if status != "0" or not (jars / f"{name}-{version}.jar").exists():
+            tail = "\n".join([line for line in output.splitlines() if line.strip()][-_TAIL_LINES:])
+            raise ConfigurationError(
+                f"The jars of {self.coordinates[0]} could not be fetched (Ivy: {status}). The first start on a "
+                "machine needs the network; behind a mirror, set TIDEGATE_IVY_SETTINGS to an Ivy settings file. "
+                f"{self.otherwise}The end of what Ivy said:\n{tail}"
+            )
+        for jar in filter(unless, jars.glob("*.jar")):
+            jar.unlink()
+        return jars
 
     def _run_ivy(self, staging: Path, settings: str | None) -> tuple[str, str]:
         module = staging / "ivy.xml"
@@ -133,10 +114,3 @@ class Jars:
             f"<configurations><conf name='default'/></configurations><dependencies>{''.join(lines)}</dependencies>"
             "</ivy-module>"
         )
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

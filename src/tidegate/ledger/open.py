@@ -12,7 +12,7 @@ from tidegate.core.errors import ConfigurationError
 from tidegate.ledger.base import Ledger
 from tidegate.ledger.limits import Limits
 from tidegate.ledger.memory import MemoryLedger
-from tidegate.ledger.sql.ledger import SqlLedger
+from tidegate.ledger.sql.ledger import DRIVERS, SqlLedger, check_driver
 
 if TYPE_CHECKING:
     import redis
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["open_ledger"]
 
 _SCHEMES = "sqlite:///file.db, postgresql+psycopg://…, mysql+pymysql://…, redis://…, memory://"
-_DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql", "sqlite": "pysqlite"}
 _EXTRAS = {"postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}
 
 
@@ -53,11 +52,12 @@ def _engine(target: str | URL) -> Engine:
     except (ArgumentError, ValueError):
         raise ConfigurationError(f"that is not the URL of a ledger; known are: {_SCHEMES}") from None
     backend = url.get_backend_name()
-    if backend not in _DRIVERS:
+    if backend not in DRIVERS:
         raise ConfigurationError(f"there is no ledger for {backend!r}; known are: {_SCHEMES}")
-    usual = f"{backend}+{_DRIVERS[backend]}"
+    usual = f"{backend}+{DRIVERS[backend]}"
     if "+" not in url.drivername:
         url = url.set(drivername=usual)
+    check_driver(backend, url.drivername.partition("+")[2])
     if url.get_driver_name() == "pymysql":
         url = url.update_query_dict({"client_flag": str(_flags(url) | _LOCAL_FILES)})
     try:

@@ -11,6 +11,8 @@ from tidegate.sandbox.errors import SandboxError
 from tidegate.sandbox.executor import Executor
 from tidegate.sandbox.kafka import Kafka
 from tidegate.sandbox.mariadb import MariaDB
+from tidegate.sandbox.mysql import MySQL
+from tidegate.sandbox.pgbouncer import PgBouncer
 from tidegate.sandbox.postgres import Postgres
 from tidegate.sandbox.proxy import Proxy
 from tidegate.sandbox.redis import Redis
@@ -25,6 +27,8 @@ __all__ = [
     "Kafka",
     "KafkaCluster",
     "MariaDB",
+    "MySQL",
+    "PgBouncer",
     "Postgres",
     "Proxy",
     "Redis",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidegate.java.jars import Jars, cache_directory
+from tidegate.java.cache import cache_directory
+from tidegate.java.jars import Jars
 from tidegate.sandbox.errors import as_sandbox_error
 from tidegate.sandbox.workspace import require_space
 

@@ -51,7 +51,7 @@ def transact(stage: Stage, topic: str, partition: int, outcomes: list[bool]) -> 
 
 @pytest.mark.parametrize(
     ("stage", "way"),
-    [("postgres", "partition"), ("mariadb", "driver"), ("mariadb", "staged")],
+    [("postgres", "partition"), ("mysql", "driver"), ("mariadb", "staged")],
     indirect=["stage"],
 )
 def test_lag_reaches_zero_where_offsets_hold_no_record(topic: str, stage: PipelineStage, way: str) -> None:

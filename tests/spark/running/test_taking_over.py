@@ -42,7 +42,7 @@ def wait_for_more(stage: PipelineStage) -> None:
     wait_until(lambda: len(stage.rows()) > count + 20, "more rows")
 
 
-@pytest.mark.parametrize("stage", ["postgres", "mariadb"], indirect=True)
+@pytest.mark.parametrize("stage", ["postgres", "mysql"], indirect=True)
 def test_a_group_goes_from_a_listener_to_a_pipeline_and_back_in_mid_stream(stage: PipelineStage) -> None:
     topic = stage.topic(PARTITIONS)
     with written_to(stage, topic) as written:

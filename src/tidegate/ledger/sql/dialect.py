@@ -131,6 +131,9 @@ class Dialect(ABC):
         """A statement that ends the sessions which hold the rows' locks, where the store does not do so itself."""
         return None
 
+    def greet(self, conn: Connection) -> None:  # noqa: B027 - only some stores have anything to find out
+        """Called with every connection that the ledger takes out of the pool, before it is used."""
+
     # Keeping a transaction whole
 
     @abstractmethod
@@ -177,6 +180,10 @@ class Dialect(ABC):
     @abstractmethod
     def meddled(self, error: BaseException) -> bool:
         """Whether it says that a handler tried to end the transaction."""
+
+    def forbidden(self, error: BaseException) -> str | None:
+        """Why the store refused what a handler asked for, if it does so only in the ledger's transactions."""
+        return None
 
     @abstractmethod
     def refusal(self, error: BaseException) -> type[LedgerError] | None:

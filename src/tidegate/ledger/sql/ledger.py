@@ -39,6 +39,7 @@ from tidegate.ledger.sql.codec import (
 )
 from tidegate.ledger.sql.dialect import Dialect, driver_error
 from tidegate.ledger.sql.handover import Handover
+from tidegate.ledger.sql.idle import revive_idle
 from tidegate.ledger.sql.letters import ENDED, SqlLetters
 from tidegate.ledger.sql.mysql import MySQL
 from tidegate.ledger.sql.postgres import Postgres
@@ -49,9 +50,24 @@ from tidegate.ledger.sql.store import Store
 from tidegate.ledger.sql.transaction import SqlTransaction
 from tidegate.ledger.trouble import Conflict, ConnectionLost, LockWaitOver, NotMoved, OutcomeUnknown
 
-__all__ = ["SqlLedger"]
+__all__ = ["DRIVERS", "SqlLedger", "check_driver"]
 
 _DIALECTS: dict[str, type[Dialect]] = {"sqlite": SQLite, "postgresql": Postgres, "mysql": MySQL, "mariadb": MySQL}
+
+DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql", "sqlite": "pysqlite"}
+"""The one driver of each database whose errors the ledger understands."""
+
+
+def check_driver(database: str, driver: str) -> None:
+    """Refuse what the ledger was never run on: it would take a lost connection for an error of the handler."""
+    if database not in DRIVERS:
+        raise ConfigurationError(f"there is no ledger for {database!r}; use SQLite, MySQL/MariaDB, PostgreSQL or Redis")
+    if driver != DRIVERS[database]:
+        supported = ", ".join(sorted({f"{name}+{known}" for name, known in DRIVERS.items()}))
+        raise ConfigurationError(
+            f"there is no ledger for the driver {driver!r}; use {database}+{DRIVERS[database]}:// (drivers that the "
+            f"ledger knows: {supported})"
+        )
 
 
 class SqlLedger(SqlLetters):
@@ -62,16 +78,15 @@ class SqlLedger(SqlLetters):
     ) -> None:
         """``owned``: the engine was made for this ledger, and is disposed of with it."""
         super().__init__(limits)
-        if engine.dialect.name not in _DIALECTS:
-            raise ConfigurationError(
-                f"there is no ledger for {engine.dialect.name!r}; use SQLite, MySQL/MariaDB, PostgreSQL or Redis"
-            )
+        check_driver(engine.dialect.name, engine.dialect.driver)
         self.engine = engine
         self.prefix = prefix
         self._owned = owned
         self._met: Store | None = None
         self._ready = False
         self._meeting = threading.RLock()
+        if owned and engine.dialect.name != "sqlite":
+            revive_idle(engine, self.limits.hold / 2)
 
     # Opening
 
@@ -106,10 +121,9 @@ class SqlLedger(SqlLetters):
                 try:
                     with self.engine.connect():
                         pass
-                except SQLAlchemyError as error:
+                except _NO_CONNECTION as error:
                     raise LedgerUnavailable(
-                        f"cannot open the ledger at {self}: {_line(error).rstrip('.?')}. Is the database running, "
-                        "and are address, user and password right?"
+                        f"cannot open the ledger at {self}: {_line(error).rstrip('.?')}. {_advice(error)}"
                     ) from None
                 dialect = _DIALECTS[self.engine.dialect.name](self.engine, self.limits, owned=self._owned)
                 defined = tables(self.prefix, dialect.layout)
@@ -387,9 +401,12 @@ class SqlLedger(SqlLetters):
     def _connection(self) -> Iterator[Connection]:
         try:
             conn = self.engine.connect()
-        except SQLAlchemyError as error:
+        except _NO_CONNECTION as error:
             raise ConnectionLost(f"no connection to the ledger at {self}: {_line(error)}") from error
         with conn:
+            if self._met is not None:
+                with self._own_errors():
+                    self._met.dialect.greet(conn)
             yield conn
 
     @contextmanager
@@ -422,6 +439,8 @@ class SqlLedger(SqlLetters):
                     raise trouble from error
                 if dialect.meddled(cause):
                     raise TransactionBroken(f"{work}: {ENDED}") from error
+                if reason := dialect.forbidden(cause):
+                    raise TransactionBroken(f"{work}: {reason}") from error
             if isinstance(error, PendingRollbackError):  # SQLAlchemy's word for it, after a commit that was refused
                 raise TransactionBroken(f"{work}: {ENDED}") from error
             if conn.invalidated or dialect.is_closed(conn):
@@ -465,6 +484,14 @@ _ADVICE = {
     LedgerDenied: "; the ledger's login needs SELECT, INSERT, UPDATE and DELETE on its tables, and CREATE for create()",
     SchemaError: "; run ledger.create() with a login that may create tables",
 }
+
+_NO_CONNECTION = (SQLAlchemyError, RuntimeError)  # PyMySQL's word for a login that needs a package
+
+
+def _advice(error: BaseException) -> str:
+    if isinstance(error, RuntimeError) and "cryptography" in str(error):
+        return "The server asks for the password over a connection without TLS; use TLS, or pip install 'pymysql[rsa]'"
+    return "Is the database running, and are address, user and password right?"
 
 
 def _first_row(work: Work) -> dict[str, Any]:

@@ -33,6 +33,13 @@ _DUPLICATE = 1062
 _XA_STATE = 1399
 _DENIED = {1044, 1142, 1143, 1227, 1290, 1792, 1836}
 _NO_TABLE = 1146
+_TEMPORARY = 4091
+
+_NO_TEMPORARY_TABLES = (
+    "the handler used a temporary table, which MySQL refuses in the XA transactions that keep data and position "
+    "together; nothing was committed. Use an ordinary table, or pass the rows in the statement (JSON_TABLE); or have "
+    "an administrator run SET PERSIST xa_detach_on_prepare = OFF, which is safe here, because Tidegate never prepares"
+)
 
 _XID = "tidegate_xid"
 _FOUND = "tidegate_found"
@@ -51,6 +58,8 @@ class MySQL(Dialect):
     def __init__(self, engine: Engine, limits: Limits, *, owned: bool) -> None:
         super().__init__(engine, limits, owned=owned)
         mariadb = getattr(engine.dialect, "is_mariadb", False)
+        if not mariadb:  # which has no such words; MySQL cannot lock the rows of a JSON_TABLE
+            self.locking = " FOR UPDATE OF p"
         # Numbered, because an UPDATE with a join notes the primary keys of its rows first: on disk, if those are long.
         self.layout = Layout("utf8mb4_nopad_bin" if mariadb else "utf8mb4_0900_bin", numbered_positions=True)
         hold = math.ceil(limits.hold) or 1
@@ -150,6 +159,10 @@ class MySQL(Dialect):
         """See :meth:`Dialect.meddled`."""
         return _code(error) == _XA_STATE
 
+    def forbidden(self, error: BaseException) -> str | None:
+        """See :meth:`Dialect.forbidden`."""
+        return _NO_TEMPORARY_TABLES if _code(error) == _TEMPORARY else None
+
     def refusal(self, error: BaseException) -> type[LedgerError] | None:
         """See :meth:`Dialect.refusal`."""
         code = _code(error)
@@ -168,13 +181,10 @@ _CREATE_UNLOCK = text("SELECT RELEASE_LOCK(:name)")
 
 def _code(error: BaseException | None) -> int | None:
     """The server's or client's error number; ``None`` if it is no error of the driver."""
-    if error is None or not hasattr(error, "args") or type(error).__module__.partition(".")[0] not in _DRIVERS:
+    if error is None or type(error).__module__.partition(".")[0] != "pymysql":
         return None
     first = error.args[0] if error.args else 0
     return first if isinstance(first, int) else None
-
-
-_DRIVERS = {"pymysql", "MySQLdb"}
 
 
 def _message(error: BaseException) -> str:

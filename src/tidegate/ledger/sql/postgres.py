@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from zlib import crc32
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Engine, event, text
 
 from tidegate.core.errors import ConfigurationError, LedgerDenied, LedgerError, SchemaError
+from tidegate.ledger.limits import Limits
 from tidegate.ledger.sql.dialect import COMPARE, HANDED_OVER, JOURNAL, JOURNALLED, Dialect, as_json
 from tidegate.ledger.sql.schema import Layout
 from tidegate.ledger.trouble import Conflict, ConnectionLost, LockWaitOver, Trouble
@@ -31,6 +32,7 @@ _LIMITS = text(
 )
 _TYPES = {"note": "text"}
 _LIMITED = "tidegate_limited"
+_SHARED = "tidegate_shared"
 _CREATE_LOCK = text("SELECT pg_advisory_xact_lock(:key)")
 
 
@@ -45,6 +47,15 @@ class Postgres(Dialect):
     locking = " FOR UPDATE OF p"
     layout = Layout(collation="C", sentinel=True, numbered_parts=True)
     locks_first = True
+
+    def __init__(self, engine: Engine, limits: Limits, *, owned: bool) -> None:
+        super().__init__(engine, limits, owned=owned)
+        if owned:  # others use it too: tables, pipelines
+            event.listen(engine, "connect", self._connected)
+
+    def _connected(self, driver: Any, record: Any) -> None:
+        with suppress(self.engine.dialect.loaded_dbapi.Error):  # whoever uses the connection is told
+            _look(driver, record.info)
 
     def rows(self, columns: Mapping[str, str]) -> str:
         """See :meth:`Dialect.rows`: as JSON, of which the planner expects 100 rows. Of arrays it expects 10, and then
@@ -86,6 +97,11 @@ class Postgres(Dialect):
             f"AND l.transactionid IN (SELECT p.xmax FROM {self.join(rows, positions, same_key)})"
         )
 
+    def greet(self, conn: Connection) -> None:
+        """See :meth:`Dialect.greet`."""
+        if _SHARED not in conn.info:
+            _look(conn.connection.dbapi_connection, conn.info)
+
     def begin(self, conn: Connection) -> None:
         """See :meth:`Dialect.begin`."""
         if getattr(conn.connection.dbapi_connection, "autocommit", False):
@@ -94,12 +110,14 @@ class Postgres(Dialect):
                 "engine.execution_options(isolation_level='READ COMMITTED')"
             )
         conn.begin()
-        if _LIMITED not in conn.info:  # of the session, or of the transaction on a user's engine
-            limits = {"lock_wait": _ms(self.limits.lock_wait), "hold": _ms(self.limits.hold)}
-            conn.execute(_LIMITS, {**limits, "local": not self.owned})
-            if self.owned:
-                conn.connection.commit()  # or a rollback would take them back
-                conn.info[_LIMITED] = True
+        if _LIMITED in conn.info:
+            return
+        own_session = self.owned and not conn.info[_SHARED]  # otherwise the limits are the transaction's
+        limits = {"lock_wait": _ms(self.limits.lock_wait), "hold": _ms(self.limits.hold)}
+        conn.execute(_LIMITS, {**limits, "local": not own_session})
+        if own_session:
+            conn.connection.commit()  # or a rollback would take them back
+            conn.info[_LIMITED] = True
 
     def commit(self, conn: Connection) -> None:
         """See :meth:`Dialect.commit`."""
@@ -153,7 +171,20 @@ class Postgres(Dialect):
 
     @staticmethod
     def _state(error: BaseException) -> str | None:
-        return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+        return getattr(error, "sqlstate", None)
+
+
+def _look(driver: Any, info: dict[str, Any]) -> None:
+    """Find out whether a pooler such as PgBouncer lends the session of the server for one transaction at a time.
+
+    Then the process that serves us is not the one that greeted us. What a session is told would stay behind for
+    strangers, and statements that psycopg prepared in one would be missing in another.
+    """
+    (serving,) = driver.execute("SELECT pg_backend_pid()").fetchone()
+    driver.rollback()
+    info[_SHARED] = serving != driver.info.backend_pid
+    if info[_SHARED]:
+        driver.prepare_threshold = None
 
 
 def _journalled(journal: str, update: str, entry: str) -> str:
