@@ -43,7 +43,7 @@ from tidegate.ledger.sql.letters import ENDED, SqlLetters
 from tidegate.ledger.sql.mysql import MySQL
 from tidegate.ledger.sql.postgres import Postgres
 from tidegate.ledger.sql.schema import STEPS, tables
-from tidegate.ledger.sql.sqlite import SQLite
+from tidegate.ledger.sql.sqlite import SQLite, refuse_memory
 from tidegate.ledger.sql.statements import Statements
 from tidegate.ledger.sql.store import Store
 from tidegate.ledger.sql.transaction import SqlTransaction
@@ -66,6 +66,8 @@ class SqlLedger(SqlLetters):
             raise ConfigurationError(
                 f"there is no ledger for {engine.dialect.name!r}; use SQLite, MySQL/MariaDB, PostgreSQL or Redis"
             )
+        if engine.dialect.name == "sqlite":
+            refuse_memory(engine.url)
         self.engine = engine
         self.prefix = prefix
         self._owned = owned
