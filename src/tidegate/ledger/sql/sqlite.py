@@ -14,7 +14,7 @@ from sqlalchemy import URL, Connection, TextClause
 
 from tidegate.core.errors import ConfigurationError, LedgerDenied, LedgerError, SchemaError
 from tidegate.ledger.sql.dialect import Dialect
-from tidegate.ledger.trouble import LockWaitOver, Trouble
+from tidegate.ledger.trouble import ConnectionLost, LockWaitOver, Trouble
 
 __all__ = ["SQLite", "refuse_memory"]
 
@@ -127,6 +127,8 @@ class SQLite(Dialect):
         """See :meth:`Dialect.trouble`."""
         if _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return LockWaitOver(self._held())
+        if isinstance(error, sqlite3.ProgrammingError) and "closed database" in str(error):
+            return ConnectionLost(str(error))
         return None
 
     def is_duplicate(self, error: BaseException) -> bool:
