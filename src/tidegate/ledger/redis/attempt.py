@@ -46,21 +46,19 @@ class Attempt:
         self._letter = "" if letter is None else str(letter)
         self.partitions: list[TopicPartition | None] = []
         self._turn = turn
-        self._id = secrets.token_hex(8)
+        self.id = secrets.token_hex(8)
         self._rows: list[_Row] = []
 
     def change(self, change: Change, before: Text | None) -> None:
         """Change a position."""
         partition = change.position.partition
         self.partitions.append(partition)
-        self._rows.append(
-            _Row(field(partition), before or "", position_text(change.position, self._id), change.entries)
-        )
+        self._rows.append(_Row(field(partition), before or "", position_text(change.position, self.id), change.entries))
 
     def change_group(self, row: GroupRow, before: Text | None, entry: Entry) -> None:
         """Change the row of the group itself."""
         self.partitions.append(None)
-        self._rows.append(_Row(self.group.encode(), before or "", group_text(row, self._id), (entry,)))
+        self._rows.append(_Row(self.group.encode(), before or "", group_text(row, self.id), (entry,)))
 
     def args(self, tx: RedisTransaction | None = None) -> list[Text | int]:
         """The arguments of the script."""
@@ -71,7 +69,7 @@ class Attempt:
 
     def _row_args(self) -> Iterator[Text | int]:
         yield from (self._turn, self._letter)
-        yield from (self.group.encode(), group_text(GroupRow(self.group), self._id), len(self._rows))
+        yield from (self.group.encode(), group_text(GroupRow(self.group), self.id), len(self._rows))
         for row in self._rows:
             yield from (row.field, row.before, row.after, len(row.entries), *map(entry_text, row.entries))
 
