@@ -53,6 +53,12 @@ class Producer:
     :meth:`send` waits for ``max_block`` seconds.
     """
 
+    _client: Client
+    _produce: Callable[..., None]
+    _reports: Reports
+    _choice: PartitionChoice | None
+    _forgotten: weakref.finalize[..., Any]
+
     def __init__(
         self,
         kafka: str | Mapping[str, Any],
@@ -198,7 +204,7 @@ class Producer:
 
     def _open(self) -> None:
         self._client = _opened(self._config)
-        self._produce: Callable[..., None] = self._client.produce
+        self._produce = self._client.produce
         chosen = self._chosen
         self._choice = None if chosen is None else PartitionChoice(self._client, chosen, self._max_block)
         self._reports = Reports(self._client)
