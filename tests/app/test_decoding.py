@@ -151,6 +151,17 @@ def test_what_does_not_fit_is_named_by_its_path_and_without_its_value(value: byt
     assert said in problem(Order, value)
 
 
+@pytest.mark.parametrize("kind", [dict, Any, dict[str, list[float]]])
+@pytest.mark.parametrize("number", [b"1e999", b"-1E+400", b"1" * 400 + b".5", b"NaN", b"-Infinity"])
+def test_a_number_that_python_would_take_for_infinity_is_refused_wherever_it_is(kind: Any, number: bytes) -> None:
+    assert problem(kind, b'{"a": [1.5, %b]}' % number)
+
+
+@pytest.mark.parametrize("number", ["1e308", "-1.5E-400", "1e+05", "123e10"])
+def test_a_number_with_an_exponent_is_read(number: str) -> None:
+    assert decode(dict, b'{"a": %b}' % number.encode()) == {"a": float(number)}
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "result"),
     [

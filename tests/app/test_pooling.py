@@ -184,6 +184,6 @@ def test_a_pool_without_a_ledger_cannot_be_at_most_once() -> None:
 
 
 def test_a_sink_has_no_function_for_a_pool() -> None:
-    app = App("nowhere:1", "sqlite://")
+    app = App("nowhere:1", "sqlite:///shop.db")
     with pytest.raises(ConfigurationError, match="no function that a pool of workers could run"):
         app.sink("orders", into=Table("orders"), group="g", workers=2)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
-from tests.crash.place import BATCH, GROUP, ORDERS, Place, span_at
+from tests.crash.place import BATCH, GROUP, LIMITS, ORDERS, Place, span_at
 
-from tidegate import LedgerError, Outcome, TransactionBroken
+from tidegate import Ledger, LedgerError, Outcome, Span, TransactionBroken, open_ledger
 
 SPAN = span_at(0)
 
@@ -80,6 +80,116 @@ def test_a_handler_that_ends_its_transaction_and_swallows_the_error_breaks_nothi
     with suppress(TransactionBroken):
         ledger.transact(claims, [SPAN], handler)
     assert sql_place.check(ledger) in (0, BATCH)
+
+
+def close(tx: Any) -> None:
+    tx.connection.close()
+
+
+def close_at_the_end_of_a_block(tx: Any) -> None:
+    with tx.connection:
+        pass
+
+
+def close_and_use(tx: Any) -> None:
+    tx.connection.close()
+    tx.execute(text("SELECT 1"))
+
+
+def close_the_pooled_connection(tx: Any) -> None:
+    tx.connection.connection.close()
+
+
+def close_the_driver_s_connection(tx: Any) -> None:
+    tx.connection.connection.driver_connection.close()
+
+
+def invalidate(tx: Any) -> None:
+    tx.connection.invalidate()
+
+
+def invalidate_the_pooled_connection(tx: Any) -> None:
+    tx.connection.connection.invalidate()
+
+
+CLOSING = [
+    close,
+    close_at_the_end_of_a_block,
+    close_and_use,
+    close_the_pooled_connection,
+    invalidate_the_pooled_connection,
+]
+BREAKING = [close_the_driver_s_connection, invalidate]
+
+
+@pytest.fixture(params=["ours", "the user's"])
+def sql_ledger(request: pytest.FixtureRequest, sql_place: Place) -> Iterator[Ledger[Any]]:
+    """On an engine of its own, or on the user's."""
+    if request.param == "ours":
+        yield sql_place.ledger()
+        return
+    engine = create_engine(sql_place.url, pool_size=1, max_overflow=0, pool_timeout=2)
+    yield open_ledger(engine, prefix=sql_place.prefix, limits=LIMITS)
+    engine.dispose()
+
+
+@pytest.mark.parametrize("swallow", [False, True])
+@pytest.mark.parametrize("shut", CLOSING)
+def test_a_handler_that_closes_its_connection_commits_nothing_and_the_next_transaction_works(
+    sql_place: Place, sql_ledger: Ledger[Any], shut: Callable[[Any], None], swallow: bool
+) -> None:
+    claims = sql_ledger.claim(GROUP, [ORDERS])
+    runs = []
+
+    def handler(tx: Any) -> None:
+        runs.append(tx)
+        sql_place.write(tx, SPAN)
+        with suppress(*[Exception] if swallow else []):
+            shut(tx)
+
+    with pytest.raises(TransactionBroken, match="Leave the transaction to Tidegate"):
+        sql_ledger.transact(claims, [SPAN], handler)
+    assert len(runs) == 1
+    assert sql_place.check(sql_ledger) == 0
+    for position in (0, BATCH):
+        span = span_at(position)
+        sql_ledger.transact(claims, [span], lambda tx, span=span: sql_place.write(tx, span))  # type: ignore[misc]
+    assert sql_place.check(sql_ledger) == 2 * BATCH
+
+
+@pytest.mark.parametrize("swallow", [False, True])
+@pytest.mark.parametrize("shatter", BREAKING)
+def test_a_handler_that_breaks_its_connection_is_run_again_as_after_an_outage(
+    sql_place: Place, sql_ledger: Ledger[Any], shatter: Callable[[Any], None], swallow: bool
+) -> None:
+    claims = sql_ledger.claim(GROUP, [ORDERS])
+    runs = []
+
+    def handler(tx: Any) -> None:
+        runs.append(tx)
+        sql_place.write(tx, SPAN)
+        if len(runs) == 1:
+            with suppress(*[Exception] if swallow else []):
+                shatter(tx)
+                tx.execute(text("SELECT 1"))
+
+    assert sql_ledger.transact(claims, [SPAN], handler).attempts == len(runs) == 2
+    assert sql_place.check(sql_ledger) == BATCH
+
+
+def test_a_handler_that_takes_its_connection_from_the_pool_commits_all_the_same(
+    sql_place: Place, sql_ledger: Ledger[Any]
+) -> None:
+    claims = sql_ledger.claim(GROUP, [ORDERS])
+
+    def handler(tx: Any, span: Span) -> None:
+        tx.connection.detach()
+        sql_place.write(tx, span)
+
+    for position in (0, BATCH):
+        span = span_at(position)
+        sql_ledger.transact(claims, [span], lambda tx, span=span: handler(tx, span))  # type: ignore[misc]
+    assert sql_place.check(sql_ledger) == 2 * BATCH
 
 
 @pytest.mark.parametrize("swallow", [False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import subprocess
 import sys
 import traceback
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pymysql
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import StaticPool, create_engine, text
 
 from tidegate import (
     ConfigurationError,
@@ -189,6 +190,32 @@ def test_a_login_without_tls_that_needs_a_package_names_it(mysql: MySQL) -> None
 def test_a_directory_that_is_not_there_is_an_error_at_once() -> None:
     with pytest.raises(LedgerUnavailable, match="unable to open database file"):
         open_ledger("sqlite:////no/such/directory/ledger.db").create()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite:///file::memory:?uri=true",
+        "sqlite:///file::memory:?cache=shared&uri=true",
+        "sqlite:///file:shared?mode=memory&cache=shared&uri=true",
+        "sqlite:///file:shared?vfs=memdb&uri=true",
+    ],
+)
+def test_a_database_in_memory_is_refused_because_threads_would_not_share_it(url: str) -> None:
+    engine = create_engine(url, poolclass=StaticPool)
+    for target in (url, engine):
+        with pytest.raises(ConfigurationError, match="use a file, such as sqlite:///"):
+            open_ledger(target)
+    engine.dispose()
+
+
+def test_a_database_in_memory_is_refused_where_only_its_connection_tells() -> None:
+    engine = create_engine("sqlite:///shop.db", creator=lambda: sqlite3.connect(":memory:"), poolclass=StaticPool)
+    with pytest.raises(ConfigurationError, match="use a file, such as sqlite:///"):
+        open_ledger(engine).claim("billing", [ORDERS])
+    engine.dispose()
 
 
 @pytest.mark.parametrize("prefix", ["", "a b", "x`; DROP TABLE y", 'quo"te', "p" * 41, "ünïcode_" * 9])

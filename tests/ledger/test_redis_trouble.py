@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -21,7 +22,9 @@ from tidegate.core.errors import (
     LedgerUnavailable,
     NotCommitted,
 )
-from tidegate.core.records import TopicPartition
+from tidegate.core.journal import Kind
+from tidegate.core.letters import Letter, ParkedLetter
+from tidegate.core.records import Record, TopicPartition
 from tidegate.ledger.limits import Limits
 from tidegate.ledger.redis import RedisLedger, RedisTransaction
 from tidegate.ledger.redis.transaction import RedisCommands
@@ -147,6 +150,104 @@ def test_a_change_that_the_client_sends_again_is_made_once(
         row = ledger.read(GROUP).positions[FIRST]
         assert (row.epoch, row.owner is not None, row.seq) == (epoch, owned, 3)
         assert ledger.verify(GROUP).ok
+
+
+def test_a_detached_transaction_that_the_client_sends_again_writes_once(
+    proxy: Proxy, redis_server: Redis, tag: str
+) -> None:
+    with client_through(proxy, redis_server, retries=3) as client:
+        client.delete("{tidegate}data")
+        ledger = RedisLedger(client, prefix=f"{tag}:")
+        claims = ledger.claim(GROUP, [FIRST])
+        trap = proxy.swallow_one_reply(COMMIT)
+        with ledger.detached(claims, [span(0, 3)]) as tx:
+            write(tx)
+        assert trap.fired
+        assert tx.failed == 1
+        assert committed_data(ledger) == [COMMIT]
+        assert len(ledger.dead_letters(GROUP)) == 1
+
+
+def test_a_replay_whose_reply_is_lost_happens_once_and_is_told_as_such(unreliable: RedisLedger, proxy: Proxy) -> None:
+    claims = unreliable.claim(GROUP, [FIRST])
+    unreliable.transact(claims, [span(0, 3)], lambda tx: tx.park(Letter(Record(*FIRST, 1), "no")))
+    (parked,) = unreliable.dead_letters(GROUP)
+    trap = proxy.swallow_one_reply(COMMIT)
+    result = unreliable.replay(parked, lambda tx: tx.redis.rpush("{tidegate}data", COMMIT))
+    assert trap.fired
+    assert result.outcome is Outcome.COMMITTED
+    assert committed_data(unreliable) == [COMMIT]
+    assert unreliable.dead_letters(GROUP) == []
+
+
+def parked_letters(ledger: RedisLedger) -> list[ParkedLetter]:
+    claims = ledger.claim(GROUP, [FIRST])
+
+    def park(tx: RedisTransaction) -> None:
+        for offset in range(2):
+            tx.park(Letter(Record(*FIRST, offset), "no"))
+
+    ledger.transact(claims, [span(0, 3)], park)
+    return ledger.dead_letters(GROUP)
+
+
+def test_letters_that_are_dropped_are_counted_though_the_reply_is_lost(unreliable: RedisLedger, proxy: Proxy) -> None:
+    letters = parked_letters(unreliable)
+    assert unreliable.drop_letters(GROUP, [99]) == 0  # Redis has the script by now
+    trap = proxy.swallow_one_reply(b"letters:")
+    assert unreliable.drop_letters(GROUP, [letter.id for letter in letters]) == 2
+    assert trap.fired
+    assert unreliable.drop_letters(GROUP, [letter.id for letter in letters]) == 0
+
+
+def test_a_failed_replay_is_counted_once_though_the_reply_is_lost(unreliable: RedisLedger, proxy: Proxy) -> None:
+    letter, other = parked_letters(unreliable)
+    unreliable.failed_again(other, "failed")  # Redis has the script by now
+    trap = proxy.swallow_one_reply(b"failed once more")
+    assert unreliable.failed_again(letter, "failed once more")
+    assert trap.fired
+    (again,) = (each for each in unreliable.dead_letters(GROUP) if each.id == letter.id)
+    assert again.letter.attempts == letter.letter.attempts + 1
+
+
+def test_entries_that_are_pruned_are_counted_though_the_reply_is_lost(unreliable: RedisLedger, proxy: Proxy) -> None:
+    claims = unreliable.claim(GROUP, [FIRST])
+    for start in range(5):
+        unreliable.transact(claims, [span(start, start + 1)])
+    before = len(list(unreliable.journal(GROUP)))
+    assert unreliable.prune(timedelta(days=1)) == 0  # Redis has the script by now
+    trap = proxy.swallow_one_reply(unreliable._prune.sha.encode())
+    pruned = unreliable.prune(timedelta(0))
+    assert trap.fired
+    assert pruned == before - len(list(unreliable.journal(GROUP))) > 0
+
+
+def test_a_turn_that_the_client_asks_for_again_is_taken(proxy: Proxy, redis_server: Redis, tag: str) -> None:
+    """Or nobody could change the group before it expires."""
+    with client_through(proxy, redis_server, retries=3) as client:
+        ledger = RedisLedger(client, prefix=f"{tag}:")
+        ledger.claim(GROUP, [FIRST])
+        really, tries = ledger._changed_at_once, []
+
+        def changed_at_once(*args: Any) -> bool:
+            tries.append(args)
+            return len(tries) > 1 and really(*args)
+
+        ledger._changed_at_once = changed_at_once  # type: ignore[method-assign, assignment]
+        trap = proxy.swallow_one_reply(b"SET\r\n")
+        ledger.claim(GROUP, [FIRST])
+        assert trap.fired
+        assert len(tries) == 2
+
+
+def test_a_pause_that_the_client_sends_again_is_made_once(proxy: Proxy, redis_server: Redis, tag: str) -> None:
+    with client_through(proxy, redis_server, retries=3) as client:
+        ledger = RedisLedger(client, prefix=f"{tag}:")
+        ledger.claim(GROUP, [FIRST])
+        trap = proxy.swallow_one_reply(ledger._commit.sha.encode())
+        assert ledger.pause(GROUP)
+        assert trap.fired
+        assert [entry.kind for entry in ledger.journal(GROUP)].count(Kind.PAUSE) == 1
 
 
 def test_whoever_was_fenced_after_a_lost_reply_is_told_so(proxy: Proxy, redis_server: Redis, tag: str) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 from tests.producing import topics
 
-from tidegate import App, BatchBounds, CommitUnknown, Outgoing, Producer, Record
+from tidegate import App, BatchBounds, CommitUnknown, Outgoing, Producer, Record, SendAgain, TransactionAborted
 from tidegate.kafka.transactions import Transactions
 from tidegate.observe.observer import Committed, Event
 from tidegate.sandbox import Kafka, Proxy
@@ -44,6 +45,41 @@ def test_a_commit_without_an_answer_is_settled_before_the_next_transaction(line:
         with producer.transaction():
             producer.send(topic, b"second")
     assert topics.values(line.bootstrap, topic) == [b"zeroth", b"first", b"second"]
+
+
+def send_in_one(producer: Producer, topic: str, value: bytes) -> None:
+    """As often as the client needs to find its broker again: a record has less time than that may take."""
+    for _ in range(9):
+        with suppress(TransactionAborted):
+            with producer.transaction():
+                producer.send(topic, value)
+            return
+    raise AssertionError(f"{value!r} could not be sent")
+
+
+@pytest.mark.parametrize("outage", [Proxy.black_hole, Proxy.cut])
+@pytest.mark.parametrize("delivered", [0, 1])
+def test_a_transaction_whose_records_timed_out_is_known_to_be_aborted_and_the_next_one_commits(
+    line: Line, delivered: int, outage: Callable[[Proxy], None]
+) -> None:
+    topic = topics.create(line.bootstrap)
+    settings = {"bootstrap.servers": line.bootstrap, "transactional.id": secrets.token_hex(6), "log_level": 0}
+    with Producer({**settings, "message.timeout.ms": 1000}) as producer:
+        with producer.transaction():
+            producer.send(topic, b"zeroth")
+        with pytest.raises(TransactionAborted, match="can be done again"), producer.transaction(timeout=0.5):
+            for _ in range(delivered):
+                producer.send(topic, b"first").result(10)
+            outage(line.proxy)
+            late = producer.send(topic, b"late")
+        with pytest.raises(SendAgain):
+            late.result(10)
+        with pytest.raises((SendAgain, TransactionAborted)), producer.transaction(timeout=0.5):  # it is away still
+            producer.send(topic, b"later")
+        line.proxy.restore()
+        for value in (b"first", b"late", b"last"):
+            send_in_one(producer, topic, value)
+    assert topics.values(line.bootstrap, topic) == [b"zeroth", b"first", b"late", b"last"]
 
 
 @pytest.mark.parametrize("seconds", [0.3, 3.0])  # within the time of the transaction, and beyond it

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import time
 import traceback
 from pathlib import Path
 
 import pytest
 
+import tidegate
 from tidegate.core.errors import ConfigurationError
 from tidegate.settings import KafkaSettings, LedgerSettings, Settings, masked
 
 SECRET = "pl4nted"
+SOURCE = Path(tidegate.__file__).parent
 
 
 def texts(settings: Settings) -> list[str]:
@@ -139,7 +142,79 @@ def test_a_text_is_masked_wherever_it_holds_a_password() -> None:
     assert masked("are address, user and password right?") == "are address, user and password right?"
 
 
-@pytest.mark.parametrize("word", ["a", "a.", "key", "a://", "a:", "password", "'key"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"sasl.password={SECRET}",
+        f"ssl.key.password={SECRET}, ssl.key.location=/etc/key",
+        f"ssl.key.pem={SECRET}",
+        f"api_key={SECRET}",
+        f"AccountKey={SECRET};EndpointSuffix=x",
+        f"aws-secret-access-key={SECRET}",
+        f"token={SECRET}&a=b",
+        f'required username="me" password="two {SECRET}";',
+        f"password='two {SECRET}'",
+        f'password="quo\\"te {SECRET}"',
+        f'{{"sasl.password": "quo\\"te {SECRET}"}}',
+        f"{{'client_secret': '{SECRET}'}}",
+        f"{{'private.key': '{SECRET}'}}",
+        f"redis://:{SECRET}@host",
+    ],
+)
+def test_a_secret_in_a_text_is_masked(text: str) -> None:
+    assert SECRET not in masked(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mode 'upsert' needs key=…, the columns that tell its rows apart",
+        "Table('orders', key='id') has no column 'id'",
+        "Table('orders', key=['id', 'line'], mode='upsert')",
+        "record_key=b'42' and primary_key=id, partition_key=customer",
+        "the record {'key': 'a', 'value': 'b'} cannot be decoded",
+        "duplicate key value violates unique constraint: Key (id)=(1) already exists",
+        "are address, user and password right?",
+        "the login has no password: set one",
+        "group 'billing': orders[0]@[0, 10): note='by hand', key=7",
+    ],
+)
+def test_an_ordinary_message_stays_whole(text: str) -> None:
+    assert masked(text) == text
+
+
+def messages() -> dict[str, str]:
+    """Every text in the source, whatever it is for; what is put into one is some word."""
+    found = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts: set[int] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                parts |= {id(part) for part in node.values}
+                text = "".join(part.value if isinstance(part, ast.Constant) else "word" for part in node.values)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+                text = node.value
+            else:
+                continue
+            found[text] = f"{path.relative_to(SOURCE)}:{node.lineno}"
+    return found
+
+
+MASKED_RIGHTLY = ("://word:word@", "redis://user:password@host", "``password=``", "password=word;")
+
+
+def test_no_message_of_our_own_is_eaten() -> None:
+    eaten = [
+        f"{place}: {masked(text)}"
+        for text, place in messages().items()
+        if masked(text) != text and not any(known in text for known in MASKED_RIGHTLY)
+    ]
+    assert not eaten
+
+
+@pytest.mark.parametrize(
+    "word", ["a", "a.", "key", "a://", "a:", "password", "'key", "ssl", "password='", "'token':\""]
+)
 def test_a_long_text_is_masked_in_no_time(word: str) -> None:
     began = time.monotonic()
     masked(word * 30_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.sinks.shop import GROUP, Shop
 
-from tidegate import ConfigurationError, Fail
+from tidegate import ConfigurationError, Delivery, Fail
 
 
 @pytest.fixture
@@ -35,6 +35,13 @@ def test_a_column_that_was_dropped_and_is_mapped_stops_the_sink_with_its_name(or
 
 def test_a_column_that_was_added_gets_values_from_then_on(orders: Shop) -> None:
     orders.sink(format=orders.once(altered(orders, "ADD COLUMN later VARCHAR(9)"), at=3), batch=2)
+    assert orders.rows("id, later") == [(0, None), (1, None), *((number, "l") for number in range(2, 6))]
+
+
+def test_at_most_once_loses_nothing_to_a_column_that_was_added(orders: Shop) -> None:
+    """Its position has moved by then, so that nobody hands the batch out again."""
+    read = orders.once(altered(orders, "ADD COLUMN later VARCHAR(9)"), at=3)
+    orders.sink(format=read, batch=2, delivery=Delivery.AT_MOST_ONCE)
     assert orders.rows("id, later") == [(0, None), (1, None), *((number, "l") for number in range(2, 6))]
 
 

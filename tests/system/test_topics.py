@@ -13,6 +13,7 @@ from tidegate.core.protocols import Protocol
 from tidegate.core.records import TopicPartition
 from tidegate.core.recovery import Recreated
 from tidegate.core.start import Latest, StartStrategy
+from tidegate.observe import LoggingObserver, StoreBack, StoreLost
 
 PROTOCOLS = [Protocol.RANGE, Protocol.COOPERATIVE, Protocol.CONSUMER]
 
@@ -51,6 +52,28 @@ def test_a_recreated_topic_stops_the_listener_with_both_identities(stage: Stage)
         assert part in str(stopped.value)
     assert stage.offsets() == list(range(5))
     assert stage.position(tp).next_offset == 5
+
+
+def test_a_topic_that_never_was_is_told_apart_from_one_that_was_deleted(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = LoggingObserver()
+    name = f"{stage.topic()}-not-yet"
+    running = stage.start(name)
+    never = running.wait_for(StoreLost)
+    assert (never.what, never.reason) == ("topic", f"there is no topic {name!r}: create it, or check its name")
+    stage.topic(name=name)
+    stage.send(name, numbered(3))
+    wait_until(lambda: stage.offsets(name) == [0, 1, 2])
+    stage.delete_topic(name)
+    gone = running.wait_for(StoreLost, lambda lost: lost is not never)
+    assert (gone.what, gone.reason) == ("topic", f"topic {name!r} is not there any more: was it deleted?")
+    running.stop()
+    with caplog.at_level("INFO", "tidegate"):
+        log(never)
+        log(StoreBack(GROUP, "topic", 1.0))
+        log(gone)
+    assert not any("went away" in text or "is back" in text for text in caplog.messages)
 
 
 def test_by_policy_a_recreated_topic_begins_again(stage: Stage) -> None:

@@ -153,6 +153,39 @@ def test_not_a_number_fits_where_the_database_has_it(database: Place) -> None:
     assert len(database.rows(name)) == 3 - len(found)
 
 
+@pytest.mark.parametrize(
+    "nested",
+    [
+        {"a": float("nan")},
+        {"a": None, "b": [1.5, float("-inf")]},
+        [{"a": {"b": Decimal("NaN")}}],
+        {"a": Decimal("Infinity")},
+        (Decimal("sNaN"),),
+        {Decimal("NaN"): 1},
+        float("inf"),
+    ],
+    ids=str,
+)
+def test_nan_and_infinity_inside_of_json_do_not_fit(database: Place, nested: Any) -> None:
+    """JSON has no word for them: the one would be null, the other text that no database takes."""
+    name = database.create("n INTEGER, j JSON")
+    made = iter([{"n": 1, "j": {"a": None}}, {"n": 2, "j": nested}, {"n": 3, "j": [1.5]}])
+    target = Target(database.engine, Table(name), format=lambda record: next(made))
+    rows = target.read(feed([{}] * 3))
+    (misfit,) = rows.misfits
+    assert (misfit.place, misfit.column) == (1, "j")
+    assert "NaN or Infinity" in misfit.why
+    database.write(target, rows)
+    assert [row[0] for row in database.rows(name, "n")] == [1, 3]
+
+
+def test_nan_in_a_nested_column_of_arrow_does_not_fit(sqlite: Place) -> None:
+    name = sqlite.create("n INTEGER, j JSON")
+    target = Target(sqlite.engine, Table(name))
+    batch = pa.record_batch({"n": [1, 2], "j": [{"a": 0.5}, {"a": float("nan")}]})
+    assert [(misfit.place, misfit.column) for misfit in target.fit(batch).misfits] == [(1, "j")]
+
+
 def test_values_of_a_function_are_checked_as_strictly(sqlite: Place) -> None:
     name = sqlite.create("n INTEGER, d DECIMAL(5,2), t TEXT, at TIMESTAMP, b BLOB, j JSON")
     bad: list[dict[str, Any]] = [

@@ -25,6 +25,7 @@ from tidegate.core.errors import BrokerUnavailable, ConfigurationError
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.recovery import DeadLetter
 from tidegate.kafka.broker import Broker, KafkaBroker, Membership
+from tidegate.kafka.config import address_of
 from tidegate.kafka.positions import KafkaPositions
 from tidegate.kafka.producer import Producer
 from tidegate.kafka.topic_to_topic import TopicToTopic
@@ -256,7 +257,7 @@ class App:
 
         def broker_answers() -> None:
             if not any(cluster().answers() for _ in range(_TRIES)):
-                raise BrokerUnavailable("no broker of the cluster did")
+                raise BrokerUnavailable(f"no broker of {address_of(self.kafka)} did")
 
         if ledger is None:
             return {"broker": broker_answers}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from tidegate.app.handling import Handled, Postponed
 from tidegate.app.spec import ListenerSpec
@@ -21,6 +20,8 @@ from tidegate.observe.observer import Committed, DeadLettered, Event, Skipped
 __all__ = ["Commit", "Handle", "Outdated", "Process"]
 
 _MOST_OUTDATED = 5
+
+T = TypeVar("T")
 
 Process: TypeAlias = Callable[[Any, Tries], Any]
 """What a listener does with records in a transaction, given what is known of them: see :meth:`Handling.run`."""
@@ -54,6 +55,7 @@ class Commit:
         self._records = [record for batch in batches for record in batch.records]
         self._tries = {place: tried for batch in batches for place, tried in batch.tries.items()}
         self._handle = handle
+        self._process: Process | None = None
         self._wait = wait
         self._handled: Any = None
         self._took: float | None = None  # the handler, in the attempt that was the last
@@ -64,24 +66,36 @@ class Commit:
         if not self._records:
             result: Result = self._ledger.transact(self.claims, self.spans)
             return result
-        for _ in range(_MOST_OUTDATED):
-            process = partial(self._process, self._handle(self._records))
-            try:
-                return deliver(self._ledger, self._spec.delivery, self.claims, self.spans, process, last=self._persist)
-            except Outdated as outdated:
-                why = outdated
-        raise NotCommitted(f"group {self._spec.group!r}, {self.spans[0]}: {why}, time and again") from why
+        delivery, spans = self._spec.delivery, self.spans
+        return self._up_to_date(
+            lambda: deliver(self._ledger, delivery, self.claims, spans, self._run, last=self._persist)
+        )
 
     def _persist(self, apart: Callable[[], None]) -> None:
         """Their positions have moved: nobody hands out postponed records again, so they are waited for here."""
         while True:
             try:
-                return apart()
+                return self._up_to_date(apart)
             except Postponed as postponed:
                 self._wait(postponed.after)
 
-    def _process(self, process: Process, tx: Any) -> None:
-        began = time.monotonic()
+    def _up_to_date(self, deliver: Callable[[], T]) -> T:
+        """Deliver what was done before the transaction; do that again if it was outdated by then."""
+        for _ in range(_MOST_OUTDATED):
+            self._prepared()
+            try:
+                return deliver()
+            except Outdated as outdated:
+                self._process, why = None, outdated
+        raise NotCommitted(f"group {self._spec.group!r}, {self.spans[0]}: {why}, time and again") from why
+
+    def _prepared(self) -> Process:
+        if self._process is None:
+            self._process = self._handle(self._records)
+        return self._process
+
+    def _run(self, tx: Any) -> None:
+        process, began = self._prepared(), time.monotonic()
         try:
             self._handled = process(tx, self._tries)
             self._took = time.monotonic() - began

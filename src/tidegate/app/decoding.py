@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import partial
@@ -131,7 +132,15 @@ def _from_json(convert: Conversion) -> Decoder:
 
 def _loader(*, exact: bool) -> Callable[[str], Any]:
     """``json.loads``, made once: it makes a new decoder on every call with options."""
-    return json.JSONDecoder(parse_float=Decimal if exact else None, parse_constant=_no_number).decode
+    return json.JSONDecoder(parse_float=Decimal if exact else _finite, parse_constant=_no_number).decode
+
+
+def _finite(text: str) -> float:
+    """Python would make infinity of a number that is too large."""
+    number = float(text)
+    if math.isinf(number):
+        raise DecodingError("JSON with a number that is out of all bounds")
+    return number
 
 
 def _no_number(_: str) -> NoReturn:

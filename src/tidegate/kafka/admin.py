@@ -13,6 +13,7 @@ from tidegate.core.errors import BrokerUnavailable
 from tidegate.core.positions import Identity, KeptOffset
 from tidegate.core.records import TopicPartition
 from tidegate.core.start import LogOffsets
+from tidegate.kafka.config import address_of
 
 __all__ = ["Admin", "kept_offsets"]
 
@@ -24,6 +25,7 @@ class Admin:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._client = AdminClient(dict(config))
+        self._address = address_of(config)
         self._cluster_id: str | None = None
 
     def identities(self, topics: Collection[str]) -> dict[str, Identity]:
@@ -41,7 +43,7 @@ class Admin:
                         raise
             return found
         except (KafkaException, TimeoutError) as error:
-            raise BrokerUnavailable(f"the cluster did not say which topics it has: {_reason(error)}") from error
+            raise BrokerUnavailable(f"{self._address} did not say which topics it has: {_reason(error)}") from error
 
     def logs(self, partitions: Iterable[TopicPartition], at: int | None = None) -> dict[TopicPartition, LogOffsets]:
         """Where the logs of these partitions begin and end, and their first offset not before the timestamp ``at``."""
@@ -60,16 +62,17 @@ class Admin:
 
         What an open transaction may still move is waited for: such a position is not known.
         """
+        unknown = f"{self._address} did not say where group {group!r} is"
         wanted = [KafkaPartition(tp.topic, tp.partition) for tp in partitions]
         asked = ConsumerGroupTopicPartitions(group, wanted)
         try:
             futures = self._client.list_consumer_group_offsets([asked], require_stable=True, request_timeout=_SECONDS)
             found = futures[group].result(_SECONDS).topic_partitions
         except (KafkaException, TimeoutError) as error:
-            raise BrokerUnavailable(f"Kafka did not say where group {group!r} is: {_reason(error)}") from error
+            raise BrokerUnavailable(f"{unknown}: {_reason(error)}") from error
         for tp in found:
             if tp.error is not None:
-                raise BrokerUnavailable(f"Kafka did not say where group {group!r} is: {tp.error.str()}")
+                raise BrokerUnavailable(f"{unknown}: {tp.error.str()}")
         return kept_offsets(found)
 
     def answers(self, timeout: float = 0.5) -> bool:
@@ -85,7 +88,7 @@ class Admin:
         try:
             metadata = self._client.list_topics(timeout=_SECONDS)
         except KafkaException as error:
-            raise BrokerUnavailable(f"the cluster did not say which topics it has: {_reason(error)}") from error
+            raise BrokerUnavailable(f"{self._address} did not say which topics it has: {_reason(error)}") from error
         return {
             TopicPartition(topic, number)
             for topic in topics
@@ -109,7 +112,7 @@ class Admin:
             return found
         except (KafkaException, TimeoutError) as error:
             raise BrokerUnavailable(
-                f"the cluster did not say where its logs begin and end: {_reason(error)}"
+                f"{self._address} did not say where its logs begin and end: {_reason(error)}"
             ) from error
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidegate.core.protocols import Protocol
-from tidegate.settings import refuse_unsafe
+from tidegate.settings import masked, refuse_unsafe
 
-__all__ = ["admin_config", "consumer_config"]
+__all__ = ["address_of", "admin_config", "consumer_config"]
 
 # What producers alone understand; a consumer would complain about each.
 _PRODUCERS = (
@@ -16,6 +16,11 @@ _PRODUCERS = (
     *("linger.ms", "batch.", "compression.", "queue.buffering.", "message.timeout.ms", "delivery.timeout.ms"),
     *("retries", "message.send.max.retries", "sticky.partitioning.", "enable.gapless.guarantee"),
 )
+
+
+def address_of(kafka: Mapping[str, Any]) -> str:
+    """What errors call the cluster."""
+    return f"Kafka at {masked(str(kafka.get('bootstrap.servers') or kafka.get('metadata.broker.list')))}"
 
 
 def admin_config(kafka: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tidegate.core.errors import BrokerUnavailable
 from tidegate.core.records import Record, TopicPartition
+from tidegate.kafka.config import address_of
 
 __all__ = ["Feed"]
 
@@ -22,6 +23,7 @@ class Feed:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._admin = AdminClient(dict(config))
+        self._address = address_of(config)
         self._producer = Producer({**config, "linger.ms": 0, "acks": "all", "enable.idempotence": True})
 
     def create(self, topic: str, partitions: int) -> None:
@@ -56,7 +58,7 @@ class Feed:
         self._producer.flush(_SECONDS)
         if not offsets:
             said = failures[0].str() if failures else f"it was not acknowledged within {_SECONDS:g} s"
-            raise BrokerUnavailable(f"a record for {record.source} could not be stored: {said}")
+            raise BrokerUnavailable(f"{self._address} did not store a record for {record.source}: {said}")
         return offsets[0]
 
     def delete(self, topics: Collection[str]) -> None:
@@ -81,14 +83,15 @@ class Feed:
                     return
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise BrokerUnavailable(f"the cluster did not tell of {topic!r}: {error.args[0].str()}") from error
+                    raise BrokerUnavailable(
+                        f"{self._address} did not tell of {topic!r}: {error.args[0].str()}"
+                    ) from error
             time.sleep(0.02)
-        raise BrokerUnavailable(f"{topic!r} did not appear within {_SECONDS:g} s")
+        raise BrokerUnavailable(f"{topic!r} did not appear at {self._address} within {_SECONDS:g} s")
 
-    @staticmethod
-    def _done(future: Any, what: str) -> Any:
+    def _done(self, future: Any, what: str) -> Any:
         try:
             return future.result(_SECONDS)
         except (KafkaException, TimeoutError) as error:
             said = error.args[0].str() if isinstance(error, KafkaException) else "it did not answer"
-            raise BrokerUnavailable(f"the cluster did not {what}: {said}") from error
+            raise BrokerUnavailable(f"{self._address} did not {what}: {said}") from error

@@ -53,6 +53,12 @@ class Producer:
     :meth:`send` waits for ``max_block`` seconds.
     """
 
+    _client: Client
+    _produce: Callable[..., None]
+    _reports: Reports
+    _choice: PartitionChoice | None
+    _forgotten: weakref.finalize[..., Any]
+
     def __init__(
         self,
         kafka: str | Mapping[str, Any],
@@ -66,22 +72,20 @@ class Producer:
     ) -> None:
         if max_block < 0:
             raise ConfigurationError(f"'max_block' is a number of seconds, and not {max_block:g}")
-        config, chosen = producer_config(kafka), chosen_partitioner(partitioner)
+        self._config, self._chosen = producer_config(kafka), chosen_partitioner(partitioner)
         self._key = serializer(key_serializer)
         self._value = serializer(value_serializer)
         self._as_it_is = value_serializer in (None, "bytes")  # bytes need no serializer
         self._hooks = Hooks(interceptors, listeners)
         self._max_block = max_block
-        self._client = _opened(config)
-        self._produce: Callable[..., None] = self._client.produce
-        self._choice = None if chosen is None else PartitionChoice(self._client, chosen, max_block)
         self._check: TopicCheck | None = None
         self._is_tracked = bool(self._hooks)
-        self._reports = Reports(self._client)
-        self._transactions = Transactions(self._client, self._reports) if "transactional.id" in config else None
         self._closing = threading.Lock()
         self._closed = False
-        self._forgotten = weakref.finalize(self, _forgotten, self._client, self._reports)
+        self._open()
+        self._transactions: Transactions | None = None
+        if "transactional.id" in self._config:
+            self._transactions = Transactions(self._client, self._reports, self._renewed)
 
     @classmethod
     def safe(
@@ -197,6 +201,25 @@ class Producer:
         """Close; raises the first error if something was not delivered, unless the block has raised itself."""
         if (rest := self.close()) and error is None:
             raise rest[0].error
+
+    def _open(self) -> None:
+        self._client = _opened(self._config)
+        self._produce = self._client.produce
+        chosen = self._chosen
+        self._choice = None if chosen is None else PartitionChoice(self._client, chosen, self._max_block)
+        self._reports = Reports(self._client)
+        self._forgotten = weakref.finalize(self, _forgotten, self._client, self._reports)
+
+    def _renewed(self) -> tuple[Client, Reports]:
+        """Another client in place of one that has failed for good, and what serves its reports."""
+        self._reports.refuse_to_wait("transaction()")
+        with self._closing:
+            if self._closed:
+                _refuse()
+            self._reports.end()
+            self._forgotten.detach()
+            self._open()
+        return self._client, self._reports
 
     def _send_tracked(self, record: Outgoing) -> Handle:
         record = self._hooks.on_send(record)

@@ -15,7 +15,7 @@ from tidegate.core.protocols import Protocol
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.start import LogOffsets, Start, StartStrategy, Timestamp
 from tidegate.kafka.admin import Admin
-from tidegate.kafka.config import admin_config, consumer_config
+from tidegate.kafka.config import address_of, admin_config, consumer_config
 from tidegate.kafka.errors import error_of
 from tidegate.kafka.log import ClientLog
 from tidegate.kafka.records import as_record
@@ -34,6 +34,7 @@ class Reader:
 
     def __init__(self, kafka: Mapping[str, Any], topic: str, partitions: Collection[int] = ()) -> None:
         self._topic = topic
+        self._address = address_of(kafka)
         self._admin = Admin(admin_config(kafka))
         known = self._admin.partitions([topic])
         if not known:
@@ -58,7 +59,7 @@ class Reader:
                 elif error.code() == KafkaError._PARTITION_EOF:
                     left.discard(TopicPartition(message.topic(), message.partition()))
                 elif not error.retriable():
-                    raise BrokerUnavailable(f"{self._topic} cannot be read: {error.str()}")
+                    raise BrokerUnavailable(f"{self._topic} of {self._address} cannot be read: {error.str()}")
 
     def close(self) -> None:
         """Leave the cluster."""
@@ -77,7 +78,9 @@ class Reader:
         try:
             logs = self._admin.logs(self._partitions, at)
         except KafkaException as exception:
-            raise BrokerUnavailable(f"{self._topic} cannot be read: {error_of(exception).str()}") from exception
+            raise BrokerUnavailable(
+                f"{self._topic} of {self._address} cannot be read: {error_of(exception).str()}"
+            ) from exception
         if isinstance(place, int):
             return {tp: _within(log, place) for tp, log in logs.items()}
         return StartStrategy(place).offsets(self._partitions, logs)

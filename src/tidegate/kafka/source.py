@@ -12,6 +12,7 @@ from tidegate.core.errors import BrokerUnavailable, ConfigurationError
 from tidegate.core.positions import KeptOffset
 from tidegate.core.records import Record, TopicPartition
 from tidegate.kafka.admin import kept_offsets
+from tidegate.kafka.config import address_of
 from tidegate.kafka.garbage import no_collection
 from tidegate.kafka.log import ClientLog
 from tidegate.kafka.pending_commit import PendingCommit
@@ -58,16 +59,10 @@ class Rebalance(Protocol):
 
 
 class Trouble(NamedTuple):
-    """What is not there at present, ``broker`` or ``topic``, as the client puts it."""
+    """What is not there at present, ``broker`` or ``topic``, and how that shows."""
 
     what: str
     reason: str
-
-    @classmethod
-    def of(cls, error: KafkaError) -> Trouble:
-        """What an error says."""
-        missing = error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-        return cls("topic" if missing else "broker", error.str())
 
 
 class Fetched(NamedTuple):
@@ -83,7 +78,9 @@ class Source:
     """A consumer that reads where it is told, and never decides by itself where to begin."""
 
     def __init__(self, config: Mapping[str, Any], rebalance: Rebalance, *, incremental: bool) -> None:
+        self._address = address_of(config)
         self._troubles: list[KafkaError] = []
+        self._met: set[str] = set()  # topics that there were, as an assignment has shown
         self._users_error_cb: Callable[[KafkaError], object] = config.get("error_cb", lambda _: None)
         try:
             self._consumer = Consumer(
@@ -108,6 +105,7 @@ class Source:
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         """Read partitions without a group's assignment."""
+        self._met.update(tp.topic for tp in partitions)
         starts = self._rebalance.assigned(list(partitions))
         self._places = {tp: starts.get(tp) for tp in partitions}
         self._consumer.assign([_at(tp, offset) for tp, offset in self._places.items()])
@@ -189,7 +187,7 @@ class Source:
                 self._turns.call(lambda: pending.send(self._consumer.commit))
                 pending.wait()
         except KafkaException as error:
-            raise BrokerUnavailable(f"Kafka did not take the offsets: {_reason(error)}") from error
+            raise BrokerUnavailable(f"{self._address} did not take the offsets: {_reason(error)}") from error
 
     def end(self, partition: TopicPartition) -> int | None:
         """Where the log of a partition ends, as far as the last fetch told."""
@@ -205,7 +203,7 @@ class Source:
             wanted = [KafkaPartition(*tp) for tp in partitions]
             found = self._turns.call(lambda: self._consumer.committed(wanted, timeout=_SECONDS))
         except KafkaException as error:
-            raise BrokerUnavailable(f"Kafka did not say where the group is: {_reason(error)}") from error
+            raise BrokerUnavailable(f"{self._address} did not say where the group is: {_reason(error)}") from error
         return kept_offsets(found)
 
     def group_metadata(self, partitions: Iterable[TopicPartition]) -> Any | None:
@@ -247,9 +245,9 @@ class Source:
         troubles, self._troubles = self._troubles, []
         for error in troubles:
             if error.fatal():
-                raise BrokerUnavailable(f"the consumer cannot go on: {error.str()}")
+                raise BrokerUnavailable(f"the consumer of {self._address} cannot go on: {error.str()}")
             if error.code() not in _ONE_OF_MANY:
-                fetched.troubles.append(Trouble.of(error))
+                fetched.troubles.append(self._trouble(error))
 
     def _sort(self, messages: list[Message], fetched: Fetched) -> None:
         good = [message for message in messages if message.error() is None]
@@ -268,13 +266,23 @@ class Source:
             self._halted.add(refused)
             fetched.out_of_range.append(refused)
         elif error.fatal() or not (code in _PASSING or error.retriable()):
-            raise BrokerUnavailable(f"the consumer cannot go on: {error.str()}")
+            raise BrokerUnavailable(f"the consumer of {self._address} cannot go on: {error.str()}")
         else:
-            fetched.troubles.append(Trouble.of(error))
+            fetched.troubles.append(self._trouble(error, topic))
+
+    def _trouble(self, error: KafkaError, topic: str | None = None) -> Trouble:
+        if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return Trouble("broker", f"{self._address}: {error.str()}")
+        if topic is None:
+            return Trouble("topic", error.str())
+        if topic in self._met:
+            return Trouble("topic", f"topic {topic!r} is not there any more: was it deleted?")
+        return Trouble("topic", f"there is no topic {topic!r}: create it, or check its name")
 
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         added = [TopicPartition(tp.topic, tp.partition) for tp in partitions]
         self._look_at_the_group()
+        self._met.update(tp.topic for tp in added)
         starts = self._rebalance.assigned(added)
         # Once, with offsets: an assignment without them, or a seek in here, would let the client begin where it likes.
         places = [_at(tp, starts.get(tp)) for tp in added]

@@ -16,7 +16,7 @@ from tidegate.core.positions import Identity
 from tidegate.core.protocols import Protocol
 from tidegate.core.records import TopicPartition
 from tidegate.kafka.admin import Admin
-from tidegate.kafka.config import admin_config, consumer_config
+from tidegate.kafka.config import address_of, admin_config, consumer_config
 from tidegate.kafka.groups import GroupDescription, GroupListing, describe_group, list_groups
 from tidegate.kafka.log import ClientLog
 from tidegate.kafka.records import as_record
@@ -126,7 +126,7 @@ class Survey:
                 left.discard(tp)
                 consumer.pause([KafkaPartition(*tp)])
         except KafkaException as error:
-            raise _unavailable(error) from error
+            raise self._unavailable(error) from error
         finally:
             consumer.close()
         return found
@@ -159,7 +159,14 @@ class Survey:
         try:
             return ask(self._client())
         except (KafkaException, TimeoutError) as error:
-            raise _unavailable(error) from error
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: BaseException) -> BrokerUnavailable:
+        reason = error.args[0].str() if isinstance(error, KafkaException) else "it did not answer in time"
+        return BrokerUnavailable(
+            f"Kafka cannot be asked: {reason}; are address and login of {address_of(self._kafka)} right, and is it "
+            "running?"
+        )
 
     def _client(self) -> AdminClient:
         return AdminClient(admin_config(self._kafka))
@@ -168,7 +175,7 @@ class Survey:
         try:
             known = client.list_topics(timeout=self._seconds).topics
         except KafkaException as error:
-            raise _unavailable(error) from error
+            raise self._unavailable(error) from error
         return {topic: len(known[topic].partitions) for topic in sorted(topics) if topic in known}
 
     def _offsets(
@@ -191,7 +198,7 @@ class Survey:
                     if error.args[0].code() not in _PARTITION_AWAY:
                         raise
         except (KafkaException, TimeoutError) as error:
-            raise _unavailable(error) from error
+            raise self._unavailable(error) from error
         return found
 
 
@@ -207,10 +214,3 @@ _PARTITION_AWAY = {  # deleted meanwhile, or its leader is not there yet: the ot
 
 def _all(topic: str, count: int) -> list[TopicPartition]:
     return [TopicPartition(topic, number) for number in range(count)]
-
-
-def _unavailable(error: BaseException) -> BrokerUnavailable:
-    reason = error.args[0].str() if isinstance(error, KafkaException) else "it did not answer in time"
-    return BrokerUnavailable(
-        f"Kafka cannot be asked: {reason}; are the address and the login right, and is it running?"
-    )

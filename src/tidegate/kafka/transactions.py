@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
+from enum import Enum
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -17,14 +18,29 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from tidegate.core.positions import KeptOffset
 from tidegate.core.records import TopicPartition
-from tidegate.kafka.errors import CommitUnknown, ProducerError, SendAgain, TransactionAborted, producer_error
+from tidegate.kafka.errors import (
+    CommitUnknown,
+    ProducerError,
+    ProducerFailed,
+    SendAgain,
+    TransactionAborted,
+    producer_error,
+)
 from tidegate.kafka.reports import Reports
 
 __all__ = ["KafkaTransaction", "Transactions"]
 
 _log = logging.getLogger("tidegate")
 _GRACE = 1.0  # seconds that the client may take to notice that its time is over
+_NO_TRANSACTION = "INVALID_TXN_STATE"
 _PAUSE = 0.1  # seconds before something is tried again that failed at once
+
+
+class _Left(Enum):
+    """What was begun at the end of a transaction and not answered."""
+
+    COMMIT = "commit"
+    ABORT = "abort"
 
 
 class KafkaTransaction:
@@ -48,13 +64,15 @@ class KafkaTransaction:
 class Transactions:
     """The transactions of one producer, one after the other."""
 
-    def __init__(self, client: Client, reports: Reports) -> None:
+    def __init__(self, client: Client, reports: Reports, renew: Callable[[], tuple[Client, Reports]]) -> None:
+        """``renew`` replaces a client that has failed for good."""
         self._client = client
         self._reports = reports
+        self._renew = renew
         self._turn = threading.Lock()
         self._thread: int | None = None
         self._is_ready = False
-        self._is_unknown = False
+        self._left: _Left | None = None
         self._is_open = False
 
     @contextmanager
@@ -94,24 +112,59 @@ class Transactions:
             self._abort_quietly(timeout)
 
     def _begin(self, timeout: float) -> None:
+        self._settle(timeout)
         if not self._is_ready:
             self._retried("transactions cannot be begun", self._client.init_transactions, timeout)
             self._is_ready = True
-        if self._is_unknown:  # the client goes on with a commit that was not answered
-            self._retried("the transaction before this one is not ended", self._client.commit_transaction, timeout)
-            self._is_unknown = False
         self._retried("a transaction cannot be begun", lambda _: self._client.begin_transaction(), timeout)
         self._is_open = True
 
+    def _settle(self, timeout: float) -> None:
+        """End the transaction before this one, if it was not: the client goes on with what was not answered."""
+        aborted: TransactionAborted | None = None
+        what = "the transaction before this one is not ended"
+        if self._left is _Left.COMMIT:
+            try:
+                self._retried(what, self._client.commit_transaction, timeout)
+                self._left = None
+            except TransactionAborted as error:
+                self._left, aborted = _Left.ABORT, error
+        if self._left is _Left.ABORT:
+            try:
+                self._retried(what, self._client.abort_transaction, timeout)
+            except ProducerFailed as error:
+                # The client fails for good if the broker has not heard of the transaction that it aborts. Another one
+                # of the same id aborts whatever there is.
+                if error.code != _NO_TRANSACTION:
+                    raise
+                self._client, self._reports = self._renew()
+                self._is_ready = False
+            self._left = None
+        if aborted is not None:
+            raise TransactionAborted(
+                f"the transaction before this one, whose commit was not answered, was not committed: {aborted}. This "
+                "one has not begun; do that one again first",
+                aborted.code,
+            ) from aborted
+
     def _commit(self, timeout: float) -> None:
-        self._reports.flush(timeout)
+        deadline = time.monotonic() + timeout
+        if undelivered := self._reports.flush(timeout):
+            self._abort_quietly(timeout)
+            raise TransactionAborted(
+                f"the transaction was aborted: {undelivered} of its records were not delivered within {timeout:g} s; "
+                "nothing of it is to be seen, and the whole of it can be done again",
+                "_TIMED_OUT",
+            )
         try:
-            self._retried("the transaction was not committed", self._client.commit_transaction, timeout)
+            self._retried(
+                "the transaction was not committed", self._client.commit_transaction, deadline - time.monotonic()
+            )
         except TransactionAborted:
             self._abort_quietly(timeout)
             raise
         except SendAgain as error:
-            self._is_unknown = True
+            self._left = _Left.COMMIT
             raise CommitUnknown(
                 f"{error}. Whether it was committed is not known; the next transaction of the producer finds out first",
                 error.code,
@@ -120,11 +173,13 @@ class Transactions:
             self._is_open = False
 
     def _abort_quietly(self, timeout: float) -> None:
-        """Abort; if that fails, the broker does it when the time of the transaction is over."""
+        """Abort; if that fails, the next transaction sees to it, or the broker when the time of this one is over."""
         self._is_open = False
         try:
             self._retried("the transaction was not aborted", self._client.abort_transaction, timeout)
         except ProducerError as error:
+            if isinstance(error, (SendAgain, ProducerFailed)):
+                self._left = _Left.ABORT
             _log.warning("%s", error)
 
     def _retried(self, what: str, call: Callable[[float], object], timeout: float) -> None:

@@ -8,7 +8,7 @@ from tidegate.core.delivery import Delivery
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Claim, Span
 from tidegate.ledger.base import Ledger, Tx
-from tidegate.ledger.transaction import Result
+from tidegate.ledger.transaction import Outcome, Result
 
 __all__ = ["deliver"]
 
@@ -25,11 +25,14 @@ def deliver(
     write: Callable[[Tx], object],
     *,
     last: Callable[[Callable[[], None]], None] = _once,
+    shared: bool = False,
 ) -> Result:
     """Write and move the positions, in the order that the delivery says.
 
     Where the position goes first, nobody would ever hand the records out again if writing them failed: ``last`` is
-    called with the transaction that writes, and may run it more than once.
+    called with the transaction that writes, and may run it more than once. If the position had moved before, nothing is
+    written. ``shared``: others may be at the same work with the same claims, as attempts at a task of Spark are, so
+    that a COMMIT without an answer may have been theirs.
     """
     if delivery is Delivery.EXACTLY_ONCE:
         return ledger.transact(claims, spans, write)
@@ -42,5 +45,6 @@ def deliver(
         apart()
         return ledger.transact(claims, spans)
     result = ledger.transact(claims, spans)
-    last(apart)
+    if result.outcome is Outcome.COMMITTED and not (shared and result.unknown_outcomes):
+        last(apart)
     return result

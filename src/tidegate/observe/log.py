@@ -124,9 +124,12 @@ def _line(event: Event) -> _Line:
         case Paused():
             return _Line("paused by an operator" if event.paused else "resumed by an operator")
         case StoreLost():
-            return _Line(f"the {event.what} went away: {_said(event.reason)}; trying again")
+            # A topic may never have been there: the reason says so.
+            went_away = "" if event.what == "topic" else f"the {event.what} went away: "
+            return _Line(f"{went_away}{_said(event.reason)}; trying again")
         case StoreBack():
-            return _Line(f"the {event.what} is back after {event.seconds:.1f} s")
+            is_there = "there" if event.what == "topic" else "back"
+            return _Line(f"the {event.what} is {is_there} after {event.seconds:.1f} s")
 
 
 def _committed(event: Committed) -> _Line:

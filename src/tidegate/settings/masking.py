@@ -14,14 +14,17 @@ from tidegate.core.start import Earliest, Latest, Timestamp
 __all__ = ["Masked", "masked", "shown"]
 
 _BLOT = "***"
-_WORDS = "password|passwd|passphrase|secret|token|key|credential"
-_SECRET_KEY = re.compile(rf"{_WORDS}|jaas|pem$|oauthbearer\.config", re.IGNORECASE)
+_WORDS = "password|passwd|passphrase|secret|token|credential|jaas|oauthbearer.config"
+_SECRET_KEY = re.compile(rf"{_WORDS}|key|pem$", re.IGNORECASE)
+# In a text, a key by itself is one of a record or a table; those that are secrets have a word before it.
+_KEYS = "(?:access|account|api|auth|client|encryption|master|private|shared|signing|ssl)[_.-]?key"
 # Names are bounded and begin where words begin: a long word, such as a record that the message of an error quotes, is
 # gone through once.
-_NAME = rf"[\w.-]{{0,80}}(?:{_WORDS})[\w.-]{{0,80}}"
+_NAME = rf"[\w.-]{{0,80}}(?:{_WORDS}|{_KEYS})[\w.-]{{0,80}}"
+_QUOTED = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
 _WORD = re.compile(r"\S+")
-_ASSIGNED = re.compile(rf"(?<![\w.-])({_NAME}=)[^&\s]+", re.IGNORECASE)
-_IN_MAPPING = re.compile(rf"""((["']){_NAME}\2\s?:\s?)(?:"[^"]*"|'[^']*'|[^\s,}}]+)""", re.IGNORECASE)
+_ASSIGNED = re.compile(rf"(?<![\w.-])({_NAME}=)(?:{_QUOTED}|[^&\s]+)", re.IGNORECASE)
+_IN_MAPPING = re.compile(rf"""((["']){_NAME}\2\s?:\s?)(?:{_QUOTED}|[^\s,}}]+)""", re.IGNORECASE)
 
 
 def masked(text: str) -> str:

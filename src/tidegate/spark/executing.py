@@ -128,7 +128,7 @@ class SpanCommit:
             self.writing.write(tx, rows)
 
         try:
-            result = deliver(ledger, self.delivery, {source: self.claims[source]}, [span], write)
+            result = deliver(ledger, self.delivery, {source: self.claims[source]}, [span], write, shared=True)
         except (TidegateError, Outdated, DoesNotFit, SQLAlchemyError) as error:
             if isinstance(error, LedgerBusy) and _is_retried():
                 raise  # the first attempt may still be at it, and Spark would end that if this one had a result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeAlias
@@ -31,9 +31,33 @@ class Unfit(Exception):
 def _json_text(value: Any) -> str:
     """A value as JSON, with decimals as numbers."""
     try:
-        return str(_ENCODER.encode(value), "utf-8")
+        encoded = _ENCODER.encode(value)
+        # The encoder makes null of a float that is no number, and text that is not JSON of such a decimal.
+        if b"null" in encoded and not _is_finite(value):
+            raise Unfit(_NO_NUMBER)
+        return str(bytes(_ANY_JSON.decode(encoded)), "utf-8")
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-        raise Unfit("a value that JSON cannot express") from None
+        raise Unfit(_NO_NUMBER if not _is_finite(value) else "a value that JSON cannot express") from None
+
+
+_NO_NUMBER = "a value that JSON cannot express: NaN or Infinity is in it"
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether every number in a value is one."""
+    rest = [value]
+    while rest:
+        match rest.pop():
+            case float() as number if not math.isfinite(number):
+                return False
+            case Decimal() as number if not number.is_finite():
+                return False
+            case Mapping() as nested:
+                rest += nested.keys()
+                rest += nested.values()
+            case list() | tuple() | set() | frozenset() as nested:
+                rest += nested
+    return True
 
 
 def checked_json(text: str | bytes) -> str | None:

@@ -47,7 +47,7 @@ class Attempt:
         self._letter = "" if letter is None else str(letter)
         self.partitions: list[TopicPartition | None] = []
         self._turn = turn
-        self._id = secrets.token_hex(8)
+        self.id = secrets.token_hex(8)
         self._rows: list[_Row] = []
         self._forced: set[tuple[str, str]] = set()
 
@@ -56,14 +56,12 @@ class Attempt:
         self._forced |= forced_starts([change])
         partition = change.position.partition
         self.partitions.append(partition)
-        self._rows.append(
-            _Row(field(partition), before or "", position_text(change.position, self._id), change.entries)
-        )
+        self._rows.append(_Row(field(partition), before or "", position_text(change.position, self.id), change.entries))
 
     def change_group(self, row: GroupRow, before: Text | None, entry: Entry) -> None:
         """Change the row of the group itself."""
         self.partitions.append(None)
-        self._rows.append(_Row(self.group.encode(), before or "", group_text(row, self._id), (entry,)))
+        self._rows.append(_Row(self.group.encode(), before or "", group_text(row, self.id), (entry,)))
 
     def args(self, tx: RedisTransaction | None = None) -> list[Text | int]:
         """The arguments of the script."""
@@ -74,7 +72,7 @@ class Attempt:
 
     def _row_args(self) -> Iterator[Text | int]:
         yield from (self._turn, self._letter)
-        yield from (self.group.encode(), group_text(GroupRow(self.group), self._id))
+        yield from (self.group.encode(), group_text(GroupRow(self.group), self.id))
         yield len(self._forced)
         yield from (forced_field(*forced) for forced in sorted(self._forced))
         yield len(self._rows)

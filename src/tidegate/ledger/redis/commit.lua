@@ -1,7 +1,8 @@
 -- Moves the rows, writes the journal, parks the letters and runs the user's commands, if every row is still as it was read,
 -- and the letter that is replayed, if one is, still there. Otherwise nothing changes, and the reply carries the rows as they are.
 --
--- KEYS  groups, the hash that holds the rows, letters, turn, tries, deployments, then each row's journal
+-- KEYS  groups, the hash that holds the rows, letters, turn, tries, deployments, then each row's journal; or, if there are
+--       no rows, the key that remembers the attempt
 -- ARGV  the turn that the caller holds or ''; the letter to remove or ''; group, its new row or '';
 --       deployments: count, then each topic and name whose start is forced here, which must not be stored yet
 --       rows:     count, then each: field, text as read ('' if absent), new text, count of entries, entries
@@ -38,6 +39,9 @@ end
 
 -- Each text names its attempt, so this attempt was carried out before: its reply was lost and a client sent it again.
 if landed and #rows > 0 then return {1, 0} end
+local attempt = #rows == 0 and KEYS[7]
+local done = attempt and redis.call('GET', attempt)
+if done then return {1, tonumber(done)} end
 
 -- Whoever cannot get a change in edgeways asks for a turn; the others wait meanwhile. It expires if its holder dies.
 local turn = redis.call('GET', KEYS[4])
@@ -54,6 +58,7 @@ redis.call('HLEN', KEYS[5])
 redis.call('HLEN', KEYS[6])
 local is_new_group = new_group ~= '' and redis.call('HEXISTS', KEYS[1], group) == 0
 
+if attempt then redis.call('SET', attempt, 0, 'PX', 600000) end
 if turn then redis.call('DEL', KEYS[4]) end
 if replayed ~= '' then
   redis.call('XDEL', KEYS[3], letter_id)
@@ -94,4 +99,5 @@ for i = 1, commands do
     park((letter ~= '' and letter or no_record) .. ',' .. cjson.encode(told))
   end
 end
+if attempt and failed > 0 then redis.call('SET', attempt, failed, 'PX', 600000) end
 return {1, failed}

@@ -68,9 +68,9 @@ class RedisLedger(Ledger[RedisTransaction]):
         self._encode: Encode = self._client.get_encoder().encode
         self._prefix = prefix.encode()
         self._is_mine = self._is_ready = False
-        self._commit, self._read, self._page, self._prune, self._tried, self._totals = (
+        self._commit, self._read, self._page, self._prune, self._tried, self._drop, self._totals = (
             self._client.register_script(files(__package__).joinpath(f"{name}.lua").read_bytes())
-            for name in ("commit", "read", "journal", "prune", "tried", "totals")
+            for name in ("commit", "read", "journal", "prune", "tried", "drop", "totals")
         )
 
     @classmethod
@@ -262,9 +262,11 @@ class RedisLedger(Ledger[RedisTransaction]):
     def _change(self, group: str, partitions: list[TopicPartition], decide: Decide) -> None:
         if self._changed_at_once(group, partitions, decide):
             return
-        turn = secrets.token_hex(8)
+        turn, key = secrets.token_hex(8), self._key("turn", group)
         with self._meant():
-            granted = self._client.set(self._key("turn", group), turn, nx=True, px=_TURN_MS)
+            granted = self._client.set(key, turn, nx=True, px=_TURN_MS)
+            if not granted:  # unless by this very command, whose reply was lost so that the client sent it again
+                granted = _encoded(self._client.get(key) or "") == turn.encode()
         if not granted or not self._changed_at_once(group, partitions, decide, turn):
             raise Conflict("other processes keep changing these positions")
 
@@ -334,13 +336,13 @@ class RedisLedger(Ledger[RedisTransaction]):
     def _sent(self, attempt: Attempt, tx: RedisTransaction | None = None) -> tuple[bool, Any]:
         """Run the script: whether it changed the rows, and how many commands failed; or else the rows as they are.
 
-        A client may be set to send it again when the reply is lost. That is safe: the rows' texts name the attempt, so
-        the script sees that it has run before, and does nothing.
+        A client may be set to send it again when the reply is lost. That is safe: the rows' texts name the attempt, or
+        a key remembers it, so the script sees that it has run before, and does nothing.
         """
         rows = self._key("groups") if attempt.partitions == [None] else self._key("positions", attempt.group)
         parts = ("letters", "turn", "tries", "deployments")
         keys = [self._key("groups"), rows, *(self._key(kind, attempt.group) for kind in parts)]
-        keys += [self._journal_key(attempt.group, tp) for tp in attempt.partitions]
+        keys += [self._journal_key(attempt.group, tp) for tp in attempt.partitions] or [self._attempt_key(attempt.id)]
         args = attempt.args(tx)
         with self._meant(OutcomeUnknown):
             status, answer = self._commit(keys, args)
@@ -370,9 +372,11 @@ class RedisLedger(Ledger[RedisTransaction]):
         groups = [group] if group is not None else self._groups(what)
         pruned = 0
         for name in groups:
-            keys = [self._key("positions", name)]
             args: list[Text | int] = [_encoded(name), self._key("journal", ""), age]
-            while some := self._asked(what, partial(self._prune, keys, args)):
+            some = 1
+            while some:
+                keys = [self._key("positions", name), self._attempt_key()]
+                some = self._asked(what, partial(self._prune, keys, args))
                 pruned += some
         return pruned
 
@@ -382,18 +386,15 @@ class RedisLedger(Ledger[RedisTransaction]):
 
     def drop_letters(self, group: str, ids: Iterable[int]) -> int:
         """See :meth:`Ledger.drop_letters`."""
-        numbers = [f"{number}-0" for number in ids if number > 0]
+        numbers = [number for number in ids if number > 0]
         if not numbers:
             return 0
-        what, drop = f"dropping dead letters of group {group!r}", self._client.xdel
-        dropped = int(self._asked(what, lambda: drop(self._key("letters", group), *numbers)))
-        tries = [f"{number[:-2]}:{name}" for number in numbers for name in ("attempts", "error")]
-        self._asked(what, lambda: self._client.hdel(self._key("tries", group), *tries))
-        return dropped
+        keys = [*(self._key(kind, group) for kind in ("letters", "tries")), self._attempt_key()]
+        return int(self._asked(f"dropping dead letters of group {group!r}", partial(self._drop, keys, numbers)))
 
     def failed_again(self, parked: ParkedLetter, error: str) -> bool:
         """See :meth:`Ledger.failed_again`. The letters are a stream, whose entries do not change: tries are beside."""
-        keys = [self._key(kind, parked.group) for kind in ("letters", "tries")]
+        keys = [*(self._key(kind, parked.group) for kind in ("letters", "tries")), self._attempt_key()]
         args: list[Text | int] = [parked.id, codec.error_text(error)]
         what = f"noting a failed replay of group {parked.group!r}"
         return bool(self._asked(what, lambda: self._tried(keys, args)))
@@ -406,6 +407,10 @@ class RedisLedger(Ledger[RedisTransaction]):
 
     def _journal_key(self, group: str, partition: TopicPartition | None) -> bytes:
         return self._key("journal", f"{field(partition)}:{group}")
+
+    def _attempt_key(self, attempt: str | None = None) -> bytes:
+        """A key by which a script knows that it has run before: a client may send it again when the reply is lost."""
+        return self._key("attempt", attempt or secrets.token_hex(8))
 
     @contextmanager
     def _meant(self, lost: type[ConnectionLost | OutcomeUnknown] = ConnectionLost) -> Iterator[None]:

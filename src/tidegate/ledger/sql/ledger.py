@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -44,7 +44,7 @@ from tidegate.ledger.sql.letters import ENDED, SqlLetters
 from tidegate.ledger.sql.mysql import MySQL
 from tidegate.ledger.sql.postgres import Postgres
 from tidegate.ledger.sql.schema import DEPLOYMENTS_IN_POSITIONS, STEPS, tables
-from tidegate.ledger.sql.sqlite import SQLite
+from tidegate.ledger.sql.sqlite import SQLite, refuse_memory
 from tidegate.ledger.sql.statements import Statements
 from tidegate.ledger.sql.store import Store
 from tidegate.ledger.sql.transaction import SqlTransaction
@@ -79,6 +79,8 @@ class SqlLedger(SqlLetters):
         """``owned``: the engine was made for this ledger, and is disposed of with it."""
         super().__init__(limits)
         check_driver(engine.dialect.name, engine.dialect.driver)
+        if engine.dialect.name == "sqlite":
+            refuse_memory(engine.url)
         self.engine = engine
         self.prefix = prefix
         self._owned = owned
@@ -368,18 +370,21 @@ class SqlLedger(SqlLetters):
         """A transaction that commits at the end of the block, if it is still the one that began there."""
         dialect = self._store().dialect
         with self._connection() as conn:
+            driver = conn.connection.driver_connection
             try:
                 with self._own_errors():
                     dialect.begin(conn)
                 yield conn
+                if conn.invalidated:
+                    raise ConnectionLost("the connection broke while the handler ran")
                 with self._own_errors():
-                    if not (self._sentinel_taken_back(conn, work) and dialect.intact(conn)):
+                    if _was_closed(conn) or not (self._sentinel_taken_back(conn, work) and dialect.intact(conn)):
                         raise TransactionBroken(f"{work}: {ENDED}")
                 with self._commit_errors():
                     dialect.commit(conn)
                 dialect.restore(conn)
             except BaseException:
-                self._give_up(conn)
+                self._give_up(conn, driver)
                 raise
 
     def _sentinel_taken_back(self, conn: Connection, work: Work | None) -> bool:
@@ -388,14 +393,21 @@ class SqlLedger(SqlLetters):
             return True
         return conn.execute(store.statements.take_back_sentinel, _first_row(work)).rowcount == 1
 
-    def _give_up(self, conn: Connection) -> None:
-        """Roll back; a connection on which that fails is closed, which rolls back as well."""
+    def _give_up(self, conn: Connection, driver: Any) -> None:
+        """Roll back; a connection on which that fails is closed, which rolls back as well.
+
+        One that a handler has closed went back to the pool in the middle of its transaction: then the driver's is
+        closed, whoever may have it by now.
+        """
         dialect = self._store().dialect
         try:
             dialect.rollback(conn)
             dialect.restore(conn)
         except Exception:
-            conn.invalidate()
+            with suppress(Exception):
+                conn.invalidate()
+            with suppress(Exception):
+                driver.close()
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
@@ -441,10 +453,12 @@ class SqlLedger(SqlLetters):
                     raise TransactionBroken(f"{work}: {ENDED}") from error
                 if reason := dialect.forbidden(cause):
                     raise TransactionBroken(f"{work}: {reason}") from error
-            if isinstance(error, PendingRollbackError):  # SQLAlchemy's word for it, after a commit that was refused
+            if _was_closed(conn):
                 raise TransactionBroken(f"{work}: {ENDED}") from error
             if conn.invalidated or dialect.is_closed(conn):
                 raise ConnectionLost(f"the connection broke while the handler ran: {_line(error)}") from error
+            if isinstance(error, PendingRollbackError):  # SQLAlchemy's word for it, after a commit that was refused
+                raise TransactionBroken(f"{work}: {ENDED}") from error
             raise
 
     @contextmanager
@@ -498,6 +512,11 @@ def _first_row(work: Work) -> dict[str, Any]:
     """The key of the row that carries the sentinel: one is enough, for the rows commit together."""
     first = work.partitions[0]
     return {"group": work.group, "first_topic": first.topic, "first_partition": first.partition}
+
+
+def _was_closed(conn: Connection) -> bool:
+    """Whether it was closed by whoever has it, and not because it broke."""
+    return conn.closed or (not conn.invalidated and conn.connection.dbapi_connection is None)
 
 
 def _line(error: BaseException) -> str:

@@ -21,9 +21,9 @@ from tidegate.ledger.trouble import NotMoved
 __all__ = ["ENDED", "SqlLetters"]
 
 ENDED = (
-    "the handler ended the transaction that it was given (by COMMIT, ROLLBACK, a statement that commits by itself, or "
-    "by swallowing an error that had ended it); nothing was committed. Leave the transaction to Tidegate, and run "
-    "statements that may fail inside `with tx.savepoint():`"
+    "the handler ended the transaction that it was given (by COMMIT, ROLLBACK, a statement that commits by itself, by "
+    "closing the connection, or by swallowing an error that had ended it); nothing was committed. Leave the "
+    "transaction to Tidegate, and run statements that may fail inside `with tx.savepoint():`"
 )
 
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, TextClause
+from sqlalchemy import URL, Connection, TextClause
 
-from tidegate.core.errors import LedgerDenied, LedgerError, SchemaError
+from tidegate.core.errors import ConfigurationError, LedgerDenied, LedgerError, SchemaError
 from tidegate.ledger.sql.dialect import Dialect
-from tidegate.ledger.trouble import LockWaitOver, Trouble
+from tidegate.ledger.trouble import ConnectionLost, LockWaitOver, Trouble
 
-__all__ = ["SQLite"]
+__all__ = ["SQLite", "refuse_memory"]
 
 _FOUND = "tidegate_found"  # where a connection of the user's engine keeps what has to be restored
+_MARK = "tidegate_transaction"  # a view of a connection's own, for as long as the transaction lasts
 _DUPLICATE = (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE)
 
 
@@ -26,8 +27,9 @@ class SQLite(Dialect):
     """Transactions begin with BEGIN IMMEDIATE: the write lock of the whole database is the mutex.
 
     While a handler is let in, the connection's authorizer denies BEGIN, COMMIT and ROLLBACK, to SQLAlchemy and to the
-    driver alike; the driver's own transaction control stays on, so that writes after an automatic rollback are denied
-    as well instead of committing one by one.
+    driver alike; and once SQLite has rolled the transaction back by itself, it denies every statement. It is asked when
+    a statement is prepared, not when one is run again: so the transaction begins with a change of the temporary schema,
+    whose rollback makes SQLite prepare every statement anew, those under way and in the driver's cache included.
     """
 
     now = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
@@ -56,13 +58,17 @@ class SQLite(Dialect):
         """See :meth:`Dialect.begin`."""
         driver = _driver(conn)
         if _FOUND not in conn.info:
+            (_, _, file), *_ = driver.execute("PRAGMA database_list").fetchall()
+            if not file:  # the engine connects by a function of its own, which its URL does not tell
+                raise ConfigurationError(_IN_MEMORY)
             (found,) = driver.execute("PRAGMA busy_timeout").fetchone()
             conn.info[_FOUND] = (driver.isolation_level, found)
             driver.isolation_level = "IMMEDIATE"
             driver.execute(f"PRAGMA busy_timeout = {int(self.limits.lock_wait * 1000)}")
         conn.begin()
         conn.exec_driver_sql("BEGIN IMMEDIATE")
-        driver.set_authorizer(_deny_transaction_control)
+        driver.execute(f"CREATE TEMP VIEW {_MARK} AS SELECT 1")
+        driver.set_authorizer(_only_inside(driver))
 
     def intact(self, conn: Connection) -> bool:
         """See :meth:`Dialect.intact`: nobody else can begin a transaction, so an open one is ours."""
@@ -72,13 +78,15 @@ class SQLite(Dialect):
         """See :meth:`Dialect.commit`."""
         driver = _driver(conn)
         driver.set_authorizer(None)
-        driver.commit()
+        driver.execute(f"DROP VIEW temp.{_MARK}")
+        driver.execute("COMMIT")
 
     def rollback(self, conn: Connection) -> None:
         """See :meth:`Dialect.rollback`."""
         driver = _driver(conn)
         driver.set_authorizer(None)
-        driver.rollback()
+        if driver.in_transaction:
+            driver.execute("ROLLBACK")
 
     def restore(self, conn: Connection) -> None:
         """See :meth:`Dialect.restore`."""
@@ -119,6 +127,8 @@ class SQLite(Dialect):
         """See :meth:`Dialect.trouble`."""
         if _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return LockWaitOver(self._held())
+        if isinstance(error, sqlite3.ProgrammingError) and "closed database" in str(error):
+            return ConnectionLost(str(error))
         return None
 
     def is_duplicate(self, error: BaseException) -> bool:
@@ -150,6 +160,19 @@ class SQLite(Dialect):
         return f"the write lock of {path or 'the database'} was not free within {self.limits.lock_wait:g} s, {who}"
 
 
+_IN_MEMORY = (
+    "a SQLite database in memory belongs to one connection, or goes away with the last one, so that threads would not "
+    "share its positions; use a file, such as sqlite:///shop.db, or memory:// for a ledger without a database"
+)
+
+
+def refuse_memory(url: URL) -> None:
+    """Raise if a SQLite database is not in a file."""
+    name, query = url.database or "", url.query
+    if name in ("", "file:") or ":memory:" in name or query.get("mode") == "memory" or query.get("vfs") == "memdb":
+        raise ConfigurationError(_IN_MEMORY)
+
+
 def _driver(conn: Connection) -> sqlite3.Connection:
     driver = conn.connection.dbapi_connection
     if not isinstance(driver, sqlite3.Connection):
@@ -157,8 +180,14 @@ def _driver(conn: Connection) -> sqlite3.Connection:
     return driver
 
 
-def _deny_transaction_control(action: int, *_: Any) -> int:
-    return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK
+def _only_inside(driver: sqlite3.Connection) -> Callable[..., int]:
+    """An authorizer that allows whatever neither ends the transaction nor comes after its end."""
+
+    def authorize(action: int, *_: Any) -> int:
+        allowed = action != sqlite3.SQLITE_TRANSACTION and driver.in_transaction
+        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+    return authorize
 
 
 def _code(error: BaseException) -> int:

@@ -1,0 +1,46 @@
+"""An error of a cluster that does not answer names its address, and no secret."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tidegate.core.errors import BrokerUnavailable
+from tidegate.core.records import TopicPartition
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.reader import Reader
+from tidegate.kafka.survey import Survey
+from tidegate.sandbox.ports import free_port
+
+TP = TopicPartition("orders", 0)
+SECRET = "pl4nted"
+
+
+@pytest.fixture
+def nowhere() -> dict[str, Any]:
+    return {"bootstrap.servers": f"127.0.0.1:{free_port()}", "sasl.password": SECRET, "log_level": 0}
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda kafka: Admin(kafka).identities(["orders"]),
+        lambda kafka: Admin(kafka).partitions(["orders"]),
+        lambda kafka: Admin(kafka).logs([TP]),
+        lambda kafka: Admin(kafka).group_offsets("billing", [TP]),
+        lambda kafka: Reader(kafka, "orders"),
+        lambda kafka: Survey(kafka, seconds=0.5).groups(),
+        lambda kafka: Survey(kafka, seconds=0.5).partitions(["orders"]),
+    ],
+    ids=["identities", "partitions", "logs", "offsets of a group", "a reader", "groups", "a survey"],
+)
+def test_a_cluster_that_does_not_answer_is_named(
+    nowhere: dict[str, Any], ask: Callable[[dict[str, Any]], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.kafka.admin._SECONDS", 0.5)
+    with pytest.raises(BrokerUnavailable) as error:
+        ask(nowhere)
+    assert f"Kafka at {nowhere['bootstrap.servers']}" in str(error.value)
+    assert SECRET not in str(error.value)
