@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from tidegate.sandbox import Kafka, MariaDB, MySQL, PgBouncer, Postgres, Redis
+
+# A job in the background of a script is born with SIGINT ignored, and its children inherit that: those that tests
+# interrupt would never hear of it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests start dozens of drivers and do little with each: half of the time would go into code that is compiled too well.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")

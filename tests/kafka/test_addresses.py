@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.core.errors import BrokerUnavailable
+from tidegate.core.errors import BrokerUnavailable, ConfigurationError
 from tidegate.core.records import TopicPartition
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.reader import Reader
@@ -23,7 +23,7 @@ def nowhere() -> dict[str, Any]:
     return {"bootstrap.servers": f"127.0.0.1:{free_port()}", "sasl.password": SECRET, "log_level": 0}
 
 
-@pytest.mark.parametrize(
+ASK = pytest.mark.parametrize(
     "ask",
     [
         lambda kafka: Admin(kafka).identities(["orders"]),
@@ -36,6 +36,18 @@ def nowhere() -> dict[str, Any]:
     ],
     ids=["identities", "partitions", "logs", "offsets of a group", "a reader", "groups", "a survey"],
 )
+
+
+@ASK
+def test_a_setting_that_librdkafka_does_not_know_is_told_as_such(
+    nowhere: dict[str, Any], ask: Callable[[dict[str, Any]], object]
+) -> None:
+    """And not as a cluster that does not answer."""
+    with pytest.raises(ConfigurationError, match="socket.time.ms"):
+        ask({**nowhere, "socket.time.ms": 5})
+
+
+@ASK
 def test_a_cluster_that_does_not_answer_is_named(
     nowhere: dict[str, Any], ask: Callable[[dict[str, Any]], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
