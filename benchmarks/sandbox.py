@@ -6,16 +6,18 @@ import statistics
 import time
 
 from benchmarks.report import Report
-from tidegate.sandbox import Kafka, MariaDB, Postgres, Redis
+from tidegate.sandbox import Kafka, MariaDB, MySQL, Postgres, Redis
 from tidegate.sandbox.jars import kafka_jars
+from tidegate.sandbox.mysql import mysqld
 
 TIMES = 5
 
 
 def run(report: Report) -> None:
     kafka_jars()
+    mysqld()
     report.heading("Servers of the sandbox, from nothing until they answer")
-    for kind, bar in ((Kafka, 10.0), (MariaDB, None), (Postgres, None), (Redis, None)):
+    for kind, bar in ((Kafka, 10.0), (MariaDB, None), (MySQL, None), (Postgres, None), (Redis, None)):
         took = []
         for _ in range(TIMES):
             began = time.perf_counter()

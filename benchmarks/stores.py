@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, text
 
 from tidegate import Ledger, open_ledger
-from tidegate.sandbox import MariaDB, Postgres
+from tidegate.sandbox import MariaDB, MySQL, Postgres
 
 COLUMNS = "id BIGINT NOT NULL, customer VARCHAR(40) NOT NULL, amount BIGINT NOT NULL, note VARCHAR(60) NOT NULL"
 
@@ -65,6 +65,10 @@ class MariaDBStore(Store):
         conn.exec_driver_sql(f"LOAD DATA LOCAL INFILE '{self.file}' INTO TABLE orders")
 
 
+class MySQLStore(MariaDBStore):
+    name = "MySQL"
+
+
 class PostgresStore(Store):
     name = "PostgreSQL"
 
@@ -78,13 +82,14 @@ class PostgresStore(Store):
 
 @contextmanager
 def sql_stores() -> Iterator[list[Store]]:
-    """SQLite, MariaDB and PostgreSQL with their settings as they come: every commit is on disk."""
+    """SQLite, MariaDB, MySQL and PostgreSQL with their settings as they come: every commit is on disk."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        mariadb, postgres = stack.enter_context(MariaDB()), stack.enter_context(Postgres())
+        mariadb, mysql, postgres = (stack.enter_context(kind()) for kind in (MariaDB, MySQL, Postgres))
         stores: list[Store] = [
             SQLiteStore(f"sqlite:///{folder / 'bench.db'}", folder),
             MariaDBStore(f"{mariadb.url}&local_infile=1", folder),
+            MySQLStore(f"{mysql.url}&local_infile=1", folder),
             PostgresStore(postgres.url, folder),
         ]
         yield stores

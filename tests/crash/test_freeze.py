@@ -12,7 +12,7 @@ from tests.crash.place import BATCH, GROUP, LIMITS, ORDERS, Place, span_at
 from tests.crash.processes import start, wait_until_frozen
 
 from tidegate import LedgerBusy
-from tidegate.sandbox import Redis
+from tidegate.sandbox import PgBouncer, Redis
 
 COMMITTED = (FATAL_TURN - 1) * BATCH
 SLACK = 6.0  # seconds, for a machine that is busy
@@ -23,6 +23,13 @@ def test_a_partition_held_by_a_frozen_process_is_taken_over_within_the_bound(
     how: str, row_locks: Place, tmp_path: Path
 ) -> None:
     taken_over_within_the_bound(how, row_locks, tmp_path)
+
+
+@pytest.mark.parametrize("how", ["idle", "bulk"])
+def test_a_partition_held_by_a_frozen_process_behind_a_pooler_is_taken_over_within_the_bound(
+    how: str, pgbouncer: PgBouncer, fresh: Callable[[str], Place], tmp_path: Path
+) -> None:
+    taken_over_within_the_bound(how, fresh(pgbouncer.url), tmp_path)
 
 
 def test_a_partition_of_a_frozen_process_is_taken_over_at_once_where_there_are_no_locks(

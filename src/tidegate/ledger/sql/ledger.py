@@ -435,8 +435,7 @@ class SqlLedger(SqlLetters):
                 raise Conflict(_line(error)) from error
             if dialect.meddled(cause):
                 raise TransactionBroken(ENDED) from error
-            kind = dialect.refusal(cause) or LedgerError
-            raise kind(f"the ledger at {self} refused: {_line(error)}{_ADVICE.get(kind, '')}") from error
+            raise self._refused(dialect.refusal(cause) or LedgerError, error) from error
 
     @contextmanager
     def _handler_errors(self, conn: Connection, work: Work) -> Iterator[None]:
@@ -472,7 +471,12 @@ class SqlLedger(SqlLetters):
                 raise OutcomeUnknown(_line(error)) from error
             if trouble := dialect.trouble(cause):
                 raise trouble from error
+            if kind := dialect.refusal(cause):
+                raise self._refused(kind, error) from error
             raise
+
+    def _refused(self, kind: type[LedgerError], error: BaseException) -> LedgerError:
+        return kind(f"the ledger at {self} refused: {_line(error)}{_ADVICE.get(kind, '')}")
 
     def _keys(self, group: str, partitions: Iterable[TopicPartition]) -> dict[str, Any]:
         return self._store().dialect.parameters({"group": group}, key_rows(partitions))
