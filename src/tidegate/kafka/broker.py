@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from tidegate.core import protocols
+from tidegate.core.errors import ConfigurationError
+from tidegate.core.names import check_group
 from tidegate.core.positions import Identity
 from tidegate.core.records import TopicPartition
 from tidegate.core.start import LogOffsets
@@ -22,6 +24,24 @@ class Membership(NamedTuple):
     group: str
     protocol: protocols.Protocol
     session_timeout: float
+
+    @classmethod
+    def of(cls, kafka: Mapping[str, Any]) -> Membership:
+        """That of a consumer which was made with these settings."""
+        said = {key: str(value).strip().lower() for key, value in kafka.items()}
+        protocol = protocols.Protocol.RANGE  # of the eager ones, it does not matter which
+        if said.get("group.protocol") == "consumer":
+            protocol = protocols.Protocol.CONSUMER
+        elif said.get("partition.assignment.strategy") == "cooperative-sticky":
+            protocol = protocols.Protocol.COOPERATIVE
+        group = kafka.get("group.id")
+        if not isinstance(group, str):
+            raise ConfigurationError("the consumer's settings name no group; give them a 'group.id', such as 'billing'")
+        try:
+            milliseconds = int(said.get("session.timeout.ms", "45000"))
+        except ValueError:
+            raise ConfigurationError(f"{kafka['session.timeout.ms']!r} is no 'session.timeout.ms'") from None
+        return cls(check_group(group), protocol, milliseconds / 1000)
 
 
 class RecordSource(Protocol):
