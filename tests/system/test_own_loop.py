@@ -32,7 +32,7 @@ from tidegate import (
     TopicPartition,
     open_ledger,
 )
-from tidegate.observe import FencedOff, Paused, Skipped, StoreBack, StoreLost
+from tidegate.observe import Paused, Skipped, StoreBack, StoreLost
 from tidegate.sandbox import Kafka, MariaDB, Proxy
 
 PROTOCOLS = [Protocol.RANGE, Protocol.COOPERATIVE, Protocol.CONSUMER]
@@ -55,6 +55,36 @@ def loops(stage: Stage) -> Iterator[Callable[..., Loop]]:
 
 
 Start = Callable[..., Loop]
+Open = Callable[..., tuple[OwnLoop, Consumer]]
+
+
+@pytest.fixture
+def opened(stage: Stage) -> Iterator[Open]:
+    """Makes loops that the test itself goes through, and closes them."""
+    made: list[OwnLoop] = []
+
+    def make(topic: str, protocol: Protocol = Protocol.COOPERATIVE, **more: Any) -> tuple[OwnLoop, Consumer]:
+        kafka = settings(stage, protocol) | more
+        consumer = Consumer(kafka)
+        made.append(OwnLoop(consumer, stage.ledger, topic, kafka=kafka))
+        return made[-1], consumer
+
+    yield make
+    for loop in made:
+        loop.close()
+
+
+def next_record(loop: OwnLoop, consumer: Consumer, offset: int | None = None) -> Record:
+    """The next record, or the next one with an offset."""
+    found: list[Record] = []
+
+    def took() -> bool:
+        record = loop.accept(consumer.poll(0.1))
+        found.extend([record] if record is not None and offset in (None, record.offset) else [])
+        return bool(found)
+
+    wait_until(took, "a record")
+    return found[0]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -139,7 +169,7 @@ def test_by_policy_a_topic_recreated_under_a_running_loop_begins_again(
     stage.verify()
 
 
-def behind_retention(stage: Stage, loops: Start) -> TopicPartition:
+def behind_retention(stage: Stage) -> TopicPartition:
     """A partition whose position is 10, and whose log begins at 25 and ends at 30."""
     topic = stage.topic()
     tp = TopicPartition(topic, 0)
@@ -150,7 +180,7 @@ def behind_retention(stage: Stage, loops: Start) -> TopicPartition:
 
 
 def test_a_loop_that_retention_has_passed_stops_and_says_what_was_lost(stage: Stage, loops: Start) -> None:
-    tp = behind_retention(stage, loops)
+    tp = behind_retention(stage)
     with pytest.raises(ListenerStopped) as stopped:
         loops(tp.topic).ended()
     for part in (GROUP, str(tp), "offsets 10 to 24 are gone", "move the position to 25"):
@@ -161,7 +191,7 @@ def test_a_loop_that_retention_has_passed_stops_and_says_what_was_lost(stage: St
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_by_policy_the_loss_is_journalled_and_the_loop_goes_on(stage: Stage, loops: Start, protocol: Protocol) -> None:
-    tp = behind_retention(stage, loops)
+    tp = behind_retention(stage)
     loop = loops(tp.topic, protocol=protocol, out_of_range="skip")
     loop.until(lambda: len(stage.rows()) == 5)
     loop.stop()
@@ -226,39 +256,42 @@ def test_a_deployment_forces_its_start_once(stage: Stage, loops: Start) -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_paused_group_is_not_read_on_and_goes_on_where_it_was(stage: Stage, loops: Start, protocol: Protocol) -> None:
-    topic = stage.topic()
-    stage.send(topic, numbered(5))
+    topic = stage.topic(2)
     loop = loops(topic, protocol=protocol)
-    loop.until(lambda: len(stage.rows()) == 5)
+    for partition in (0, 1):
+        stage.send(topic, numbered(5), partition=partition)
+    loop.until(lambda: len(stage.rows()) == 10)
     stage.ledger.pause(GROUP)
     loop.until(lambda: loop.told(Paused), "a pause")
-    stage.send(topic, numbered(5, first=5))
-    late = loops(topic, protocol=protocol)  # which finds it paused, whatever it is assigned
-    late.until(lambda: late.told(Paused) or late.loop._has_looked)
+    for partition in (0, 1):
+        stage.send(topic, numbered(5, first=5), partition=partition)
+    late = loops(topic, protocol=protocol)  # which has a partition, and finds the group paused
+    late.until(lambda: late.told(Paused), "a pause")
+    late.stop()  # and its partition comes back
     assert not late.handed
-    assert len(stage.rows()) == 5
-    late.stop()
+    assert len(stage.rows()) == 10
     stage.ledger.resume(GROUP)
-    loop.until(lambda: len(stage.rows()) == 10)
+    loop.until(lambda: len(stage.rows()) == 20)
     loop.stop()
-    assert stage.offsets() == list(range(10))
+    for partition in (0, 1):
+        assert stage.offsets(partition=partition) == list(range(10))
     stage.verify()
 
 
 def test_a_busy_group_that_is_paused_stops_within_seconds_and_loses_nothing(stage: Stage, loops: Start) -> None:
     topic = stage.topic()
-    stage.send(topic, numbered(2000))
+    stage.send(topic, numbered(600))
     loop = loops(topic)
-    loop.until(lambda: stage.rows())
+    loop.until(stage.rows)
     stage.ledger.pause(GROUP)
     loop.until(lambda: loop.told(Paused), "a pause")
     done = len(loop.handed)
-    assert done < 2000, "it was over before the pause"
+    assert done < 600, "it was over before the pause"
     wait_until(lambda: len(stage.rows()) == len(loop.handed))
     stage.ledger.resume(GROUP)
-    loop.until(lambda: len(stage.rows()) == 2000)
+    loop.until(lambda: len(stage.rows()) == 600)
     loop.stop()
-    assert stage.offsets() == list(range(2000))
+    assert stage.offsets() == list(range(600))
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -275,38 +308,22 @@ def test_an_edit_reaches_an_idle_loop(stage: Stage, loops: Start, protocol: Prot
 
 
 def test_a_record_from_before_an_edit_is_fenced_and_what_lies_in_front_of_it_is_read(
-    stage: Stage, loops: Start
+    stage: Stage, opened: Open
 ) -> None:
     topic = stage.topic()
     tp = TopicPartition(topic, 0)
     stage.send(topic, numbered(10))
     stage.ledger.edit(GROUP, {tp: 5})
-    kafka = settings(stage)
-    consumer = Consumer(kafka)
-    loop = OwnLoop(consumer, stage.ledger, [topic], kafka=kafka)
+    loop, consumer = opened(topic)
     held = next_record(loop, consumer)
     stage.ledger.edit(GROUP, {tp: 2})
-    again = next_record(loop, consumer)
-    assert (held.offset, again.offset) == (5, 2)
+    again = next_record(loop, consumer, offset=2)
     with pytest.raises(Fenced, match="Drop the record"), loop.transaction(held):
         pytest.fail("it was let in")
     with loop.transaction(again) as tx:
         stage.write([again], tx)
-    loop.close()
     assert stage.position(tp).next_offset == 3
     stage.verify()
-
-
-def next_record(loop: OwnLoop, consumer: Consumer) -> Record:
-    found: list[Record] = []
-
-    def took() -> bool:
-        record = loop.accept(consumer.poll(0.1))
-        found.extend([record] if record is not None else [])
-        return bool(found)
-
-    wait_until(took, "a record")
-    return found[0]
 
 
 # Answers that are lost
@@ -355,13 +372,10 @@ def test_a_database_that_stays_away_after_a_commit_is_waited_for_and_asked_what_
     stage.send(topic, numbered(10))
     traps: list[Any] = []
 
-    def away(recent: bytes) -> bool:
-        return commits(recent)
-
     def inside(record: Record) -> None:
         if record.offset == 4 and not traps:
             trap = proxy.swallow_one_reply if lost == "answer" else proxy.swallow_one_request
-            traps.append(trap(away))
+            traps.append(trap(commits))
             cutter = threading.Thread(target=lambda: (traps[0].wait(30), proxy.cut()))
             cutter.start()
 
@@ -417,12 +431,10 @@ def test_a_database_that_goes_away_under_a_running_loop_is_waited_for(
 # What users do
 
 
-def test_an_exception_in_the_block_rolls_back_and_the_record_is_read_again(stage: Stage) -> None:
+def test_an_exception_in_the_block_rolls_back_and_the_record_is_read_again(stage: Stage, opened: Open) -> None:
     topic = stage.topic()
     stage.send(topic, numbered(5))
-    kafka = settings(stage)
-    consumer = Consumer(kafka)
-    loop = OwnLoop(consumer, stage.ledger, [topic], kafka=kafka)
+    loop, consumer = opened(topic)
     for offset in (0, 0, 0):
         record = next_record(loop, consumer)
         assert record.offset == offset
@@ -434,16 +446,13 @@ def test_an_exception_in_the_block_rolls_back_and_the_record_is_read_again(stage
         assert record.offset == offset
         with loop.transaction(record) as tx:
             stage.write([record], tx)
-    loop.close()
     assert stage.offsets() == list(range(5))
 
 
-def test_messages_that_were_consumed_together_are_not_used_after_one_of_them_failed(stage: Stage) -> None:
+def test_messages_that_were_consumed_together_are_not_used_after_one_of_them_failed(stage: Stage, opened: Open) -> None:
     topic = stage.topic()
     stage.send(topic, numbered(20))
-    kafka = settings(stage)
-    consumer = Consumer(kafka)
-    loop = OwnLoop(consumer, stage.ledger, topic, kafka=kafka)
+    loop, consumer = opened(topic)
     failures = 0
 
     def took() -> bool:
@@ -463,18 +472,15 @@ def test_messages_that_were_consumed_together_are_not_used_after_one_of_them_fai
         return len(stage.rows()) == 20
 
     wait_until(took)
-    loop.close()
     assert failures == 4
     assert stage.offsets() == list(range(20))
     stage.verify()
 
 
-def test_a_record_that_was_accepted_and_left_out_is_missed(stage: Stage) -> None:
+def test_a_record_that_was_accepted_and_left_out_is_missed(stage: Stage, opened: Open) -> None:
     topic = stage.topic()
     stage.send(topic, numbered(3))
-    kafka = settings(stage)
-    consumer = Consumer(kafka)
-    loop = OwnLoop(consumer, stage.ledger, [topic], kafka=kafka)
+    loop, consumer = opened(topic)
     first, second, third = (next_record(loop, consumer) for _ in range(3))
     for wrong in [(second,), (first, third), (second, first), (first, first)]:
         with pytest.raises(ConfigurationError, match="every accepted record, in order"), loop.transaction(*wrong):
@@ -485,18 +491,15 @@ def test_a_record_that_was_accepted_and_left_out_is_missed(stage: Stage) -> None
         stage.write([third], tx)
     with pytest.raises(Fenced, match="Drop the record"), loop.transaction(third):
         pytest.fail("it was let in")
-    loop.close()
     assert stage.offsets() == [0, 1, 2]
     stage.verify()
 
 
-def test_records_of_several_partitions_go_into_one_transaction(stage: Stage) -> None:
+def test_records_of_several_partitions_go_into_one_transaction(stage: Stage, opened: Open) -> None:
     topic = stage.topic(3)
     for partition in range(3):
         stage.send(topic, numbered(10), partition=partition)
-    kafka = settings(stage)
-    consumer = Consumer(kafka)
-    loop = OwnLoop(consumer, stage.ledger, [topic], kafka=kafka)
+    loop, consumer = opened(topic)
     while len(stage.rows()) < 30:
         records = [next_record(loop, consumer) for _ in range(6)]
         try:
@@ -506,7 +509,6 @@ def test_records_of_several_partitions_go_into_one_transaction(stage: Stage) -> 
                     raise ZeroDivisionError
         except ZeroDivisionError:
             continue
-    loop.close()
     for partition in range(3):
         assert stage.offsets(partition=partition) == list(range(10))
     stage.verify()
@@ -514,14 +516,12 @@ def test_records_of_several_partitions_go_into_one_transaction(stage: Stage) -> 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_rebalance_in_the_middle_of_a_block_commits_what_is_still_ours(
-    stage: Stage, loops: Start, protocol: Protocol
+    stage: Stage, loops: Start, opened: Open, protocol: Protocol
 ) -> None:
     topic = stage.topic(2)
     for partition in (0, 1):
         stage.send(topic, numbered(10), partition=partition)
-    kafka = settings(stage, protocol)
-    consumer = Consumer(kafka)
-    loop = OwnLoop(consumer, stage.ledger, [topic], kafka=kafka, observers=[])
+    loop, consumer = opened(topic, protocol)
     record = next_record(loop, consumer)
     second: list[Loop] = []
     with loop.transaction(record) as tx:
@@ -543,7 +543,7 @@ def test_loops_and_a_listener_share_a_group(stage: Stage, loops: Start, protocol
     first = loops(topic, protocol=protocol)
     for partition in range(4):
         stage.send(topic, numbered(50), partition=partition)
-    first.until(lambda: stage.rows())
+    first.until(stage.rows)
     second = loops(topic, protocol=protocol)
     second.until(lambda: second.handed or len(stage.rows()) == 200)
     listener = stage.start(topic, protocol=protocol)
@@ -613,32 +613,10 @@ def test_what_would_break_the_promise_is_refused(kafka: Kafka, tmp_path: Path) -
     consumer.close()
 
 
-def test_the_rest_of_the_consumers_settings_is_no_hindrance(stage: Stage) -> None:
+def test_the_rest_of_the_consumers_settings_is_no_hindrance(stage: Stage, opened: Open) -> None:
     topic = stage.topic()
     stage.send(topic, numbered(1))
     told: list[Any] = []
-    kafka = settings(stage) | {"on_commit": told.append, "error_cb": told.append, "stats_cb": told.append}
-    kafka |= {"statistics.interval.ms": 100, "fetch.min.bytes": 1, "max.poll.interval.ms": 60_000}
-    consumer = Consumer(kafka)
-    loop = OwnLoop(consumer, stage.ledger, [topic], kafka=kafka)
-    assert next_record(loop, consumer).offset == 0
-    loop.close()
-
-
-def test_being_fenced_is_told(stage: Stage, loops: Start) -> None:
-    topic = stage.topic()
-    tp = TopicPartition(topic, 0)
-    stage.send(topic, numbered(3))
-
-    def inside(record: Record) -> None:
-        return None
-
-    loop = loops(topic, inside=inside)
-    loop.until(lambda: len(stage.rows()) == 3)
-    stage.ledger.pause(GROUP)
-    stage.ledger.resume(GROUP)
-    stage.ledger.edit(GROUP, {tp: 1})
-    stage.send(topic, ["on"])
-    loop.until(lambda: len(stage.rows()) == 6)
-    loop.stop()
-    assert stage.offsets() == [0, 1, 2, 1, 2, 3] or loop.told(FencedOff)
+    more = {"on_commit": told.append, "error_cb": told.append, "stats_cb": told.append}
+    more |= {"statistics.interval.ms": 100, "fetch.min.bytes": 1, "max.poll.interval.ms": 60_000}
+    assert next_record(*opened(topic, **more)).offset == 0

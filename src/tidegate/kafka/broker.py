@@ -12,7 +12,7 @@ from tidegate.core.positions import Identity
 from tidegate.core.records import TopicPartition
 from tidegate.core.start import LogOffsets
 from tidegate.kafka.admin import Admin
-from tidegate.kafka.config import admin_config, consumer_config
+from tidegate.kafka.config import admin_config, consumer_config, milliseconds
 from tidegate.kafka.source import Fetched, Rebalance, Source
 
 __all__ = ["Broker", "Cluster", "KafkaBroker", "Membership", "RecordSource"]
@@ -37,11 +37,7 @@ class Membership(NamedTuple):
         group = kafka.get("group.id")
         if not isinstance(group, str):
             raise ConfigurationError("the consumer's settings name no group; give them a 'group.id', such as 'billing'")
-        try:
-            milliseconds = int(said.get("session.timeout.ms", "45000"))
-        except ValueError:
-            raise ConfigurationError(f"{kafka['session.timeout.ms']!r} is no 'session.timeout.ms'") from None
-        return cls(check_group(group), protocol, milliseconds / 1000)
+        return cls(check_group(group), protocol, milliseconds(kafka, "session.timeout.ms", 45_000) / 1000)
 
 
 class RecordSource(Protocol):

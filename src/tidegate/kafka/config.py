@@ -9,7 +9,7 @@ from tidegate.core.errors import ConfigurationError
 from tidegate.core.protocols import Protocol
 from tidegate.settings import refuse_unsafe
 
-__all__ = ["admin_config", "check_consumer", "consumer_config"]
+__all__ = ["admin_config", "check_consumer", "consumer_config", "milliseconds"]
 
 # What producers alone understand; a consumer would complain about each.
 _PRODUCERS = (
@@ -76,3 +76,11 @@ def check_consumer(kafka: Mapping[str, Any]) -> None:
             raise ConfigurationError(
                 f"the consumer needs {name}={needed}, not {said.get(name, f'the default, {default}')}: {otherwise}"
             )
+
+
+def milliseconds(kafka: Mapping[str, Any], name: str, default: int) -> int:
+    """One of the client's times."""
+    try:
+        return int(kafka.get(name, default))
+    except (ValueError, TypeError):
+        raise ConfigurationError(f"the client setting {name!r} is a number, not {kafka[name]!r}") from None

@@ -32,15 +32,11 @@ class Lookout:
         self._admin = admin
         self._identify_at = 0.0
 
-    def doubt(self) -> None:
-        """Something speaks against the topics being the same: identify them at the next look."""
-        self._identify_at = 0.0
-
-    def look(self, partitions: list[TopicPartition]) -> Seen:
-        """What there is to see."""
+    def look(self, partitions: list[TopicPartition], *, identify: bool = False) -> Seen:
+        """What there is to see; ``identify``: of the topics too, however lately they were looked at."""
         group: GroupState = self._ledger.read(self._group, partitions)
         now = time.monotonic()
-        if now < self._identify_at:
+        if now < self._identify_at and not identify:
             return Seen(group, [])
         self._identify_at = now + _IDENTIFY
         known = self._admin.identities({tp.topic for tp in partitions})

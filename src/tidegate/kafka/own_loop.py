@@ -42,7 +42,7 @@ from tidegate.core.spans import Claim, Move, Span
 from tidegate.core.start import Earliest, Latest, Start, StartStrategy, Timestamp
 from tidegate.kafka.broker import KafkaBroker, Membership
 from tidegate.kafka.claimer import Claimer
-from tidegate.kafka.config import check_consumer
+from tidegate.kafka.config import check_consumer, milliseconds
 from tidegate.kafka.lookout import Lookout
 from tidegate.kafka.source import Source
 from tidegate.ledger import Ledger
@@ -62,7 +62,8 @@ from tidegate.observe.outages import Outages
 __all__ = ["OwnLoop"]
 
 _AWAY = (LedgerUnavailable, LedgerBusy, NotCommitted, BrokerUnavailable)
-_LOOK = 1.0  # seconds between two looks at the rows
+_LOOK = 1.0  # seconds between two looks at the rows and the topics, of an idle loop
+_VERIFIED = 0.25  # seconds for which such a look is enough to hand records out
 _CLOSE = 15.0
 E = TypeVar("E", bound=StrEnum)
 
@@ -120,8 +121,10 @@ class OwnLoop:
         self._tell = Observers([LoggingObserver()] if observers is None else observers)
         self._outages = Outages(self.group, self._tell)
         self._assignment = Assignment(float(wait), random.Random())  # noqa: S311 - jitter
-        self._look_at = 0.0
-        self._has_looked = False  # whether it is known if the group is paused: nothing is handed out before
+        self._look_at = self._verify_at = 0.0
+        # A topic that is recreated is not read on before the client has waited for so long; it does not tell of it.
+        self._grace = min(_VERIFIED, milliseconds(kafka, "fetch.error.backoff.ms", 500) / 2000)
+        self._has_looked = False  # whether the last look was answered: nothing is handed out unless it was
         self._handed: dict[TopicPartition, list[int]] = {}  # offsets, accepted and not committed
         self._seeks: dict[TopicPartition, int] = {}  # to be carried out: nothing of these is used until then
         self._unproved: set[TopicPartition] = set()  # sought, and the next record may still be from before
@@ -146,9 +149,8 @@ class OwnLoop:
         """
         self._raise_what_failed()
         records = self._sorted(message) if message is not None else []
-        if not self._in_block and time.monotonic() >= self._look_at:
+        if not self._in_block and time.monotonic() >= (self._verify_at if records else self._look_at):
             self._look()
-            self._look_at = time.monotonic() + _LOOK
         usable = [record for record in records if self._may_use(record)]
         self._settle()
         self._raise_what_failed()
@@ -222,8 +224,7 @@ class OwnLoop:
             self._outages.begin(*trouble)
         if fetched.out_of_range or fetched.troubles:  # a recreated topic may be behind it
             self._refused.update(fetched.out_of_range)
-            self._lookout.doubt()
-            self._look_at = 0.0
+            self._look_at = self._verify_at = 0.0
         return fetched.records
 
     def _may_use(self, record: Record) -> bool:
@@ -285,32 +286,36 @@ class OwnLoop:
 
     def _look(self) -> None:
         """See what operators, other owners and retention have done, and make up for claims that failed."""
-        if not self._assignment.partitions:
-            return
-        with self._waiting():
-            if "broker" in self._outages:  # an idle topic would not tell that it is back
-                if not self._admin.answers():
-                    return
-                self._outages.end("broker")
-            self._watch()
-            for tp in sorted(self._refused):
-                self._step_over_what_is_gone(tp)
-            for command in self._assignment.tick(time.monotonic()):
-                if isinstance(command, ClaimPartitions):
-                    self._obey(self._claim(command.partitions))
-                elif isinstance(command, ReclaimPartitions):
-                    self._reclaim(command)
+        began, before, self._has_looked = time.monotonic(), self._has_looked, False
+        if self._assignment.partitions:
+            with self._waiting():
+                self._look_around(is_first=not before)
+        self._look_at, self._verify_at = time.monotonic() + _LOOK, began + self._grace
 
-    def _watch(self) -> None:
-        seen = self._lookout.look(self._assignment.partitions)
+    def _look_around(self, *, is_first: bool) -> None:
+        if "broker" in self._outages:  # an idle topic would not tell that it is back
+            if not self._admin.answers():
+                return
+            self._outages.end("broker")
+        self._watch(is_first=is_first)
+        for tp in sorted(self._refused):
+            self._step_over_what_is_gone(tp)
+        for command in self._assignment.tick(time.monotonic()):
+            if isinstance(command, ClaimPartitions):
+                self._obey(self._claim(command.partitions))
+            elif isinstance(command, ReclaimPartitions):
+                self._reclaim(command)
+
+    def _watch(self, *, is_first: bool) -> None:
+        seen = self._lookout.look(self._assignment.partitions, identify=True)
         self._outages.end("ledger")
         self._obey(self._assignment.claim_anew(seen.recreated))  # which says what is wrong, or begins again, by policy
         before = self._assignment.paused
         self._obey(self._assignment.observed(seen.group))
         if self._assignment.paused != before:
             self._tell(Paused(self.group, self._assignment.paused))
-        if not self._has_looked:
-            self._has_looked = True
+        self._has_looked = True
+        if is_first:
             reading = [tp for tp, _ in self._assignment.reading()]
             (self._source.pause if self._assignment.paused else self._source.resume)(reading)
 
@@ -384,7 +389,7 @@ class OwnLoop:
                 case ReleaseClaims(claims):
                     self._release(claims)
                 case ClaimPartitions() | ReclaimPartitions():
-                    self._look_at = 0.0
+                    self._look_at = self._verify_at = 0.0
 
     def _begin(self, partition: TopicPartition) -> None:
         """A stretch of reading begins."""
@@ -414,7 +419,7 @@ class OwnLoop:
     def _on_assigned(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         began = time.monotonic()
         starts: dict[TopicPartition, int] = {}
-        self._has_looked, self._look_at = False, 0.0
+        self._has_looked, self._look_at, self._verify_at = False, 0.0, 0.0
         new = [tp for command in self._assignment.assigned(partitions) for tp in _wanted(command)]
         with self._waiting():
             for command in self._claim(new) if new and not self._in_block else ():
