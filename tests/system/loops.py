@@ -25,7 +25,7 @@ def settings(stage: Stage, protocol: Protocol = Protocol.COOPERATIVE) -> dict[st
 
 
 class Loop:
-    """One thread that polls, accepts and writes; ``inside`` is called in every block, before its end."""
+    """One thread that polls, accepts and writes; ``inside`` is called at the beginning of every block."""
 
     def __init__(
         self,
@@ -67,8 +67,8 @@ class Loop:
         self.handed.append(record.offset)
         try:
             with self.loop.transaction(record) as tx:
-                self._stage.write([record], tx)
                 self._inside(record)
+                self._stage.write([record], tx)
         except LedgerError as error:
             self.ledger_errors.append(error)
 

@@ -15,6 +15,8 @@ from tests.system.stage import GROUP, Stage, numbered, wait_until
 from tests.system.test_topics import recreated
 
 from tidegate import (
+    AlreadyDone,
+    BrokerUnavailable,
     ConfigurationError,
     Fenced,
     IdentityChanged,
@@ -28,8 +30,10 @@ from tidegate import (
     Protocol,
     Record,
     Recreated,
+    Span,
     StartStrategy,
     TopicPartition,
+    TransactionBroken,
     open_ledger,
 )
 from tidegate.observe import Paused, Skipped, StoreBack, StoreLost
@@ -428,7 +432,70 @@ def test_a_database_that_goes_away_under_a_running_loop_is_waited_for(
     stage.verify()
 
 
+def test_a_database_that_goes_away_in_the_middle_of_a_block_is_waited_for(
+    line: tuple[Stage, Proxy, Any], loops: Start
+) -> None:
+    stage, proxy, ledger = line
+    topic = stage.topic()
+    stage.send(topic, numbered(10))
+    cuts: list[int] = []
+
+    def inside(record: Record) -> None:
+        if record.offset == 4 and not cuts:
+            cuts.append(record.offset)
+            proxy.cut()
+
+    loop = loops(topic, stage=stage, ledger=ledger, inside=inside)
+    loop.until(lambda: loop.told(StoreLost), "an outage")
+    proxy.restore()
+    loop.until(lambda: len(stage.rows()) == 10)
+    loop.stop()
+    assert stage.offsets() == list(range(10))
+    assert [type(error) for error in loop.ledger_errors] == [NotCommitted]
+    stage.verify()
+
+
+def test_work_that_was_done_before_is_stepped_over(stage: Stage, opened: Open) -> None:
+    """As when COMMIT was carried out although a locking read had not shown it: the token in the row says so."""
+    topic = stage.topic()
+    tp = TopicPartition(topic, 0)
+    stage.send(topic, numbered(3))
+    loop, consumer = opened(topic)
+    record = next_record(loop, consumer)
+    mine = {tp: stage.position(tp).claim(GROUP)}
+    stage.ledger.transact(mine, [Span(tp, 0, 1, 1)], lambda tx: stage.write([record], tx))
+    with pytest.raises(AlreadyDone), loop.transaction(record):
+        pytest.fail("it was let in")
+    record = next_record(loop, consumer)
+    with loop.transaction(record) as tx:
+        stage.write([record], tx)
+    assert stage.offsets() == [0, 1]
+    stage.verify()
+
+
 # What users do
+
+
+def test_a_block_that_ends_its_transaction_stops_the_loop(stage: Stage, opened: Open) -> None:
+    topic = stage.topic()
+    stage.send(topic, numbered(3))
+    loop, consumer = opened(topic)
+    with pytest.raises(TransactionBroken), loop.transaction(next_record(loop, consumer)) as tx:
+        tx.connection.rollback()
+    with pytest.raises(TransactionBroken):
+        loop.accept(None)
+    assert stage.position(TopicPartition(topic, 0)).next_offset == 0
+
+
+def test_an_error_that_the_client_cannot_recover_from_names_the_group(stage: Stage, opened: Open) -> None:
+    topic = stage.topic()
+    stage.send(topic, numbered(3))
+    first, polled = opened(topic, **{"group.instance.id": "one and the same"})
+    next_record(first, polled)
+    second, other = opened(topic, **{"group.instance.id": "one and the same"})
+    next_record(second, other)
+    with pytest.raises(BrokerUnavailable, match=f"group {GROUP!r}: the consumer cannot go on.*start again"):
+        wait_until(lambda: first.accept(polled.poll(0.1)) is first)  # for ever
 
 
 def test_an_exception_in_the_block_rolls_back_and_the_record_is_read_again(stage: Stage, opened: Open) -> None:
@@ -500,15 +567,15 @@ def test_records_of_several_partitions_go_into_one_transaction(stage: Stage, ope
     for partition in range(3):
         stage.send(topic, numbered(10), partition=partition)
     loop, consumer = opened(topic)
-    while len(stage.rows()) < 30:
+    for attempt in range(6):
         records = [next_record(loop, consumer) for _ in range(6)]
         try:
             with loop.transaction(*records) as tx:
                 stage.write(records, tx)
-                if len(stage.rows()) == 12 and not tx.letters and records[0].offset % 2:
+                if attempt == 2:
                     raise ZeroDivisionError
         except ZeroDivisionError:
-            continue
+            assert len(stage.rows()) == 12
     for partition in range(3):
         assert stage.offsets(partition=partition) == list(range(10))
     stage.verify()

@@ -148,17 +148,17 @@ class OwnLoop:
         cannot be cured by waiting, as a listener would stop with it.
         """
         self._raise_what_failed()
-        records = self._sorted(message) if message is not None else []
-        if not self._in_block and time.monotonic() >= (self._verify_at if records else self._look_at):
+        record = self._sorted(message) if message is not None else None
+        if not self._in_block and time.monotonic() >= (self._look_at if record is None else self._verify_at):
             self._look()
-        usable = [record for record in records if self._may_use(record)]
+        is_usable = record is not None and self._may_use(record)
         self._settle()
         self._raise_what_failed()
-        for record in usable:
-            self._handed[record.source].append(record.offset)
-            self._source.passed(record)
-            return record
-        return None
+        if record is None or not is_usable:
+            return None
+        self._handed[record.source].append(record.offset)
+        self._source.passed(record)
+        return record
 
     @contextmanager
     def transaction(self, *records: Record) -> Iterator[Any]:
@@ -212,20 +212,21 @@ class OwnLoop:
 
     # Records
 
-    def _sorted(self, message: Message) -> list[Record]:
+    def _sorted(self, message: Message) -> Record | None:
+        """The record of a message, if it has one; what else it says is taken note of."""
         try:
             fetched = self._source.sort(message)
         except BrokerUnavailable as error:
             self._error = BrokerUnavailable(
                 f"group {self.group!r}: {error}. Correct the consumer's settings or its rights, and start again"
             )
-            return []
+            return None
         for trouble in fetched.troubles:
             self._outages.begin(*trouble)
         if fetched.out_of_range or fetched.troubles:  # a recreated topic may be behind it
             self._refused.update(fetched.out_of_range)
             self._look_at = self._verify_at = 0.0
-        return fetched.records
+        return fetched.records[0] if fetched.records else None
 
     def _may_use(self, record: Record) -> bool:
         tp = record.source
