@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient, NewTopic
 from tests.crash.test_kill import commits
 from tests.system.loops import Loop, settings
 from tests.system.stage import GROUP, Stage, numbered, wait_until
@@ -678,6 +679,22 @@ def test_what_would_break_the_promise_is_refused(kafka: Kafka, tmp_path: Path) -
     refused("topic", topics=[])
     refused("topic", topics=["or ders"])
     consumer.close()
+
+
+def test_the_settings_of_another_cluster_are_noticed_before_anything_is_stored(stage: Stage) -> None:
+    topic = stage.topic()
+    stage.send(topic, numbered(3))
+    kafka = settings(stage)
+    with Kafka() as other:
+        consumer = Consumer(kafka)
+        elsewhere = kafka | {"bootstrap.servers": other.bootstrap}
+        admin = AdminClient({"bootstrap.servers": other.bootstrap, "log_level": 0})
+        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+        loop = OwnLoop(consumer, stage.ledger, topic, kafka=elsewhere)
+        with pytest.raises(ConfigurationError, match="the mapping that the consumer was made with"):
+            wait_until(lambda: loop.accept(consumer.poll(0.1)))
+        loop.close()
+    assert not stage.ledger.read(GROUP).positions
 
 
 def test_the_rest_of_the_consumers_settings_is_no_hindrance(stage: Stage, opened: Open) -> None:

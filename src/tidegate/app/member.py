@@ -332,10 +332,14 @@ class Member:
         if not isinstance(state, Reading):
             return
         try:
+            recreated = self._lookout.look([partition], identify=True).recreated
             log = self._admin.logs([partition]).get(partition)
-        except BrokerUnavailable as error:
+        except _AWAY as error:
             self._intake.refuse(partition)
-            self._outages.begin("broker", str(error))
+            self._not_now(error)
+            return
+        if recreated:  # the offsets of another topic say nothing about this position
+            self._obey(self._assignment.claim_anew(recreated))
             return
         if log is None:
             return

@@ -121,6 +121,7 @@ class OwnLoop:
         self._tell = Observers([LoggingObserver()] if observers is None else observers)
         self._outages = Outages(self.group, self._tell)
         self._assignment = Assignment(float(wait), random.Random())  # noqa: S311 - jitter
+        self._cluster_id: str | None = None
         self._look_at = self._verify_at = 0.0
         # A topic that is recreated is not read on before the client has waited for so long; it does not tell of it.
         self._grace = min(_VERIFIED, milliseconds(kafka, "fetch.error.backoff.ms", 500) / 2000)
@@ -343,12 +344,27 @@ class OwnLoop:
         self._tell(Skipped(self.group, loss.span, Move.LOSS.value, loss.note))
         self._obey(self._assignment.moved([loss.span]))
 
-    def _claim(self, partitions: Iterable[TopicPartition]) -> list[Command]:
+    def _claim(self, partitions: Sequence[TopicPartition]) -> list[Command]:
+        if self._cluster_id is None:
+            self._compare_clusters({tp.topic for tp in partitions})
         claims = self._claimer.claim(partitions)
         self._outages.end("ledger")
         claimed = tuple(claims)
         self._tell(Claimed(self.group, claimed, tuple(claims[tp].position for tp in claimed)))
         return self._assignment.claimed(claims)
+
+    def _compare_clusters(self, topics: set[str]) -> None:
+        """Before anything is stored: the settings are those of the consumer, or of another one by mistake."""
+        read = self._source.cluster_id()
+        if read is None:
+            raise BrokerUnavailable(f"group {self.group!r}: the consumer's cluster did not say which one it is")
+        for identity in self._admin.identities(topics).values():
+            if identity.cluster_id != read:
+                raise ConfigurationError(
+                    f"group {self.group!r}: the consumer reads cluster {read}, but kafka= leads to cluster "
+                    f"{identity.cluster_id}. Pass the mapping that the consumer was made with"
+                )
+        self._cluster_id = read
 
     def _reclaim(self, command: ReclaimPartitions) -> None:
         try:

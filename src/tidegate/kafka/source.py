@@ -157,6 +157,14 @@ class Source:
         """A record was used: its partition is read behind it."""
         self._places[record.source] = record.offset + 1
 
+    def cluster_id(self) -> str | None:
+        """The cluster that the consumer reads; ``None`` if it does not answer."""
+        try:
+            found = self._consumer.cluster_id(timeout=_SECONDS)
+        except KafkaException:
+            return None
+        return None if found is None else str(found)
+
     def has_delivered(self, partition: TopicPartition) -> bool:
         """Whether something of a partition was polled since it was assigned or sought: until then, every record of it
         is from before."""
