@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.crash.test_kill import commits
 from tests.system.loops import Loop, settings
 from tests.system.stage import GROUP, Stage, numbered, wait_until
+from tests.system.test_gaps_in_the_log import transact
 from tests.system.test_topics import recreated
 
 from tidegate import (
@@ -229,6 +230,31 @@ def test_a_position_behind_the_end_of_the_log_stops_the_loop(stage: Stage, loops
     stage.ledger.edit(GROUP, {TopicPartition(topic, 0): 50})
     with pytest.raises(ListenerStopped, match="position is 50, but the log ends at 10"):
         loops(topic, out_of_range=OutOfRange.SKIP).ended()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_position_reaches_the_end_of_a_log_that_ends_in_aborted_records(
+    stage: Stage, opened: Open, protocol: Protocol
+) -> None:
+    topic = stage.topic()
+    tp = TopicPartition(topic, 0)
+    committed = transact(stage, topic, [True, False, True, False, False])
+    loop, consumer = opened(topic, protocol, **{"enable.partition.eof": True})
+
+    def reached() -> bool:
+        record = loop.accept(consumer.poll(0.1))
+        if record is not None:
+            with loop.transaction(record) as tx:
+                stage.write([record], tx)
+        return (
+            stage.position(tp).next_offset == stage.log_end(tp) if tp in stage.ledger.read(GROUP).positions else False
+        )
+
+    wait_until(reached, "the position at the log's end")
+    assert stage.payloads() == committed
+    stage.send(topic, ["on"])
+    assert next_record(loop, consumer).offset == 20
+    stage.verify()
 
 
 def test_partitions_that_are_added_are_read_from_their_beginning(stage: Stage, loops: Start) -> None:

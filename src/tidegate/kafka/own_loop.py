@@ -129,6 +129,7 @@ class OwnLoop:
         self._handed: dict[TopicPartition, list[int]] = {}  # offsets, accepted and not committed
         self._seeks: dict[TopicPartition, int] = {}  # to be carried out: nothing of these is used until then
         self._unproved: set[TopicPartition] = set()  # sought, and the next record may still be from before
+        self._ends: dict[TopicPartition, int] = {}  # of logs, if the consumer tells of them
         self._refused: set[TopicPartition] = set()  # the log has nothing at their position
         self._in_block = False
         self._unreleased: dict[TopicPartition, Claim] = {}
@@ -224,6 +225,9 @@ class OwnLoop:
             return None
         for trouble in fetched.troubles:
             self._outages.begin(*trouble)
+        for tp, end in fetched.ends:
+            if tp in self._handed and not (tp in self._seeks or tp in self._unproved):
+                self._ends[tp] = end
         if fetched.out_of_range or fetched.troubles:  # a recreated topic may be behind it
             self._refused.update(fetched.out_of_range)
             self._look_at = self._verify_at = 0.0
@@ -302,6 +306,8 @@ class OwnLoop:
         self._watch(is_first=is_first)
         for tp in sorted(self._refused):
             self._step_over_what_is_gone(tp)
+        for tp in sorted(self._ends):
+            self._step_over_what_is_no_record(tp)
         for command in self._assignment.tick(time.monotonic()):
             if isinstance(command, ClaimPartitions):
                 self._obey(self._claim(command.partitions))
@@ -330,19 +336,30 @@ class OwnLoop:
             if isinstance(verdict, Stop):
                 raise ListenerStopped(verdict.reason)
             if isinstance(verdict, Lose):
-                self._lose(state.claim, verdict)
+                self._step_over(state.claim, verdict.span, Move.LOSS, verdict.note)
+                self._tell(Skipped(self.group, verdict.span, Move.LOSS.value, verdict.note))
+                self._obey(self._assignment.moved([verdict.span]))
             else:
                 self._obey(self._assignment.discarded([partition]))
         self._refused.discard(partition)
 
-    def _lose(self, claim: Claim, loss: Lose) -> None:
+    def _step_over_what_is_no_record(self, partition: TopicPartition) -> None:
+        """The markers of transactions at the end of a log, so that the position reaches it."""
+        state, end, handed = self._assignment.state(partition), self._ends[partition], self._handed.get(partition, [])
+        if handed and handed[0] < end:
+            return
+        if isinstance(state, Reading) and state.position < end and not self._assignment.paused:
+            span = Span(partition, state.position, end)
+            self._step_over(state.claim, span)
+            self._assignment.committed([span])
+        self._ends.pop(partition, None)
+
+    def _step_over(self, claim: Claim, span: Span, move: Move = Move.ADVANCE, note: str | None = None) -> None:
         try:
-            self._ledger.transact({claim.partition: claim}, [loss.span], move=Move.LOSS, note=loss.note)
+            self._ledger.transact({claim.partition: claim}, [span], move=move, note=note)
         except (Fenced, *_AWAY):
             self._obey(self._assignment.fenced([claim.partition]))
             raise
-        self._tell(Skipped(self.group, loss.span, Move.LOSS.value, loss.note))
-        self._obey(self._assignment.moved([loss.span]))
 
     def _claim(self, partitions: Sequence[TopicPartition]) -> list[Command]:
         if self._cluster_id is None:
@@ -397,8 +414,8 @@ class OwnLoop:
                     self._seeks[partition] = offset
                 case DropBuffers(partitions):
                     for tp in partitions:
-                        self._handed.pop(tp, None)
-                        self._seeks.pop(tp, None)
+                        for noted in (self._handed, self._seeks, self._ends):
+                            noted.pop(tp, None)
                 case PausePartitions(partitions):
                     self._source.pause(partitions)
                 case ResumePartitions(partitions):
@@ -411,6 +428,7 @@ class OwnLoop:
     def _begin(self, partition: TopicPartition) -> None:
         """A stretch of reading begins."""
         self._handed[partition] = []
+        self._ends.pop(partition, None)
         self._unproved.add(partition)
 
     def _settle(self) -> None:
