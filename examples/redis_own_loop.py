@@ -4,16 +4,17 @@ from os import environ
 
 from confluent_kafka import Consumer
 
-from tidegate import Fenced, OwnLoop, open_ledger
+from tidegate import LedgerError, OwnLoop, open_ledger
 
 kafka = {"bootstrap.servers": environ.get("KAFKA", "localhost:9092"), "group.id": "adding"}
-consumer = Consumer(kafka | {"enable.auto.commit": False, "auto.offset.reset": "error"})
+kafka |= {"enable.auto.commit": False, "auto.offset.reset": "error"}
+consumer = Consumer(kafka)
 ledger = open_ledger(environ.get("LEDGER", "redis://localhost:6379/0"))
-loop = OwnLoop(consumer, ledger, ["orders"], group="adding")
+loop = OwnLoop(consumer, ledger, ["orders"], kafka=kafka)
 while True:
     if record := loop.accept(consumer.poll(1.0)):
         try:
             with loop.transaction(record) as tx:
                 tx.redis.incrby("{tidegate}:total", int(record.value or 0))
-        except Fenced as fenced:
-            print(fenced)
+        except LedgerError as error:  # go on polling: what was not committed is read again
+            print(error)

@@ -50,7 +50,7 @@ def test_a_consumer_without_a_broker_says_so_once_and_not_on_standard_error(
     log: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     kafka = {"bootstrap.servers": "127.0.0.1:1"}
-    source = Source(consumer_config(kafka, "billing", Protocol.RANGE, 6.0), None, incremental=False)  # type: ignore[arg-type]
+    source = Source(consumer_config(kafka, "billing", Protocol.RANGE, 6.0), None, incremental=False, address="Kafka")  # type: ignore[arg-type]
     source.subscribe(["orders"])
     while len(log.records) < 5:
         source.fetch(1, 0.1)

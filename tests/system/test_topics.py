@@ -109,6 +109,22 @@ def test_a_topic_recreated_under_a_running_listener_stops_it(stage: Stage, proto
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_by_policy_a_topic_recreated_under_a_running_listener_begins_again(stage: Stage, protocol: Protocol) -> None:
+    """A shorter one: the position is behind its end, which is no reason to stop."""
+    topic = stage.topic()
+    stage.send(topic, numbered(5))
+    running = stage.start(topic, protocol=protocol, recreated=Recreated.RESTART)
+    wait_until(lambda: len(stage.rows()) == 5)
+
+    recreated(stage, topic, numbered(3, first=100))
+
+    wait_until(lambda: len(stage.rows()) == 8 or not running.is_alive, "the new topic")
+    running.stop()
+    assert stage.payloads() == numbered(5) + numbered(3, first=100)
+    stage.verify()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_partitions_added_while_running_are_read_from_their_beginning(stage: Stage, protocol: Protocol) -> None:
     topic = stage.topic()
     stage.send(topic, ["before"])

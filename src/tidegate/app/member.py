@@ -15,7 +15,6 @@ from tidegate.app.computing import Computing
 from tidegate.app.handling import HandlerFailed, Postponed
 from tidegate.app.intake import Intake
 from tidegate.app.jobs import Jobs
-from tidegate.app.lookout import Lookout, Seen
 from tidegate.app.spec import ListenerSpec
 from tidegate.app.vitals import Pulse
 from tidegate.core.assignment import Assignment, Claiming, Reading, Reclaiming
@@ -44,6 +43,7 @@ from tidegate.core.recovery import Lose, Stop, out_of_range
 from tidegate.core.spans import Claim, Move, Span
 from tidegate.kafka.broker import Cluster, RecordSource
 from tidegate.kafka.claimer import Claimer
+from tidegate.kafka.lookout import Lookout, Seen
 from tidegate.kafka.positions import KafkaPositions
 from tidegate.ledger import Ledger, Reclaimed, Result
 from tidegate.observe.observer import (
@@ -93,7 +93,7 @@ class Member:
             spec.group, ledger, admin, start=spec.start, recreated=spec.recreated, subscribes=subscribes
         )
         self._outages = Outages(spec.group, tell)
-        self._lookout = Lookout(spec, ledger, admin)
+        self._lookout = Lookout(spec.group, ledger, admin)
         self._watch_at = self._guard_at = 0.0
         self._was_assigned = False
         self._others_are_done = False
@@ -298,7 +298,8 @@ class Member:
         elif not self._guarded() and partitions:
             self._jobs.start(lambda: self._lookout.look(partitions), self._observed, self._not_now)
         elif self._until_caught_up and self._was_assigned and not partitions:
-            self._jobs.start(self._lookout.is_done, self._others_done, self._not_now)
+            covers = self._spec.topics.covers
+            self._jobs.start(lambda: self._lookout.is_done(covers), self._others_done, self._not_now)
 
     def _others_done(self, done: bool) -> None:
         self._others_are_done = done
@@ -334,10 +335,14 @@ class Member:
         if not isinstance(state, Reading):
             return
         try:
+            recreated = self._lookout.look([partition], identify=True).recreated
             log = self._admin.logs([partition]).get(partition)
-        except BrokerUnavailable as error:
+        except _AWAY as error:
             self._intake.refuse(partition)
-            self._outages.begin("broker", str(error))
+            self._not_now(error)
+            return
+        if recreated:  # the offsets of another topic say nothing about this position
+            self._obey(self._assignment.claim_anew(recreated))
             return
         if log is None:
             return

@@ -6,11 +6,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from tidegate.core import protocols
+from tidegate.core.errors import ConfigurationError
+from tidegate.core.names import check_group
 from tidegate.core.positions import Identity, KeptOffset
 from tidegate.core.records import TopicPartition
 from tidegate.core.start import LogOffsets
 from tidegate.kafka.admin import Admin
-from tidegate.kafka.config import admin_config, consumer_config
+from tidegate.kafka.config import address_of, admin_config, consumer_config, milliseconds
 from tidegate.kafka.source import Fetched, Rebalance, Source
 
 __all__ = ["Broker", "Cluster", "KafkaBroker", "Membership", "RecordSource"]
@@ -22,6 +24,20 @@ class Membership(NamedTuple):
     group: str
     protocol: protocols.Protocol
     session_timeout: float
+
+    @classmethod
+    def of(cls, kafka: Mapping[str, Any]) -> Membership:
+        """That of a consumer which was made with these settings."""
+        said = {key: str(value).strip().lower() for key, value in kafka.items()}
+        protocol = protocols.Protocol.RANGE  # of the eager ones, it does not matter which
+        if said.get("group.protocol") == "consumer":
+            protocol = protocols.Protocol.CONSUMER
+        elif said.get("partition.assignment.strategy") == "cooperative-sticky":
+            protocol = protocols.Protocol.COOPERATIVE
+        group = kafka.get("group.id")
+        if not isinstance(group, str):
+            raise ConfigurationError("the consumer's settings name no group; give them a 'group.id', such as 'billing'")
+        return cls(check_group(group), protocol, milliseconds(kafka, "session.timeout.ms", 45_000) / 1000)
 
 
 class RecordSource(Protocol):
@@ -100,4 +116,4 @@ class KafkaBroker:
     def source(self, settings: Mapping[str, Any], membership: Membership, rebalance: Rebalance) -> RecordSource:
         """See :meth:`Broker.source`."""
         config = consumer_config(settings, *membership)
-        return Source(config, rebalance, incremental=membership.protocol.is_incremental)
+        return Source(config, rebalance, incremental=membership.protocol.is_incremental, address=address_of(config))

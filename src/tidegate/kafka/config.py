@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tidegate.core.errors import ConfigurationError
 from tidegate.core.protocols import Protocol
 from tidegate.settings import masked, refuse_unsafe
 
-__all__ = ["address_of", "admin_config", "consumer_config"]
+__all__ = ["address_of", "admin_config", "check_consumer", "consumer_config", "milliseconds"]
 
 # What producers alone understand; a consumer would complain about each.
 _PRODUCERS = (
@@ -25,7 +26,11 @@ def address_of(kafka: Mapping[str, Any]) -> str:
 
 def admin_config(kafka: Mapping[str, Any]) -> dict[str, Any]:
     """What an administration client is opened with. It logs nothing unless told to: its answers say what went wrong."""
-    consumer_only = ("max.poll.", "fetch.", "queued.", "topic.metadata.refresh", "heartbeat.", "logger")
+    consumer_only = (
+        *("max.poll.", "fetch.", "queued.", "topic.metadata.refresh", "heartbeat.", "logger"),
+        *("enable.auto.", "auto.offset.reset", "isolation.level", "key.deserializer", "value.deserializer"),
+        *("on_commit", "error_cb", "stats_cb", "throttle_cb", "statistics.interval.ms"),  # of the consumer's thread
+    )
     config = {key: value for key, value in kafka.items() if not key.startswith(consumer_only)}
     return config if "debug" in config else {"log_level": 0, **config}
 
@@ -54,3 +59,33 @@ def consumer_config(kafka: Mapping[str, Any], group: str, protocol: Protocol, se
         # Several heartbeats fit into a session, also into a short one.
         config.setdefault("heartbeat.interval.ms", min(3000, int(session_timeout * 1000 / 3)))
     return config
+
+
+# Of a consumer that its maker polls: settings that have to be so, whether by default or not, and what would happen.
+_NEEDED = {
+    "enable.auto.commit": ("false", "true", "the client would commit positions on its own"),
+    "auto.offset.reset": ("error", "largest", "the client would move past a position that is out of range"),
+    "isolation.level": ("read_committed", "read_committed", "records of aborted transactions would be handled"),
+}
+
+
+def check_consumer(kafka: Mapping[str, Any]) -> None:
+    """Raise a :class:`ConfigurationError` if a consumer with these settings could break the guarantee."""
+    if "default.topic.config" in kafka:
+        raise ConfigurationError(
+            "the consumer's 'default.topic.config' could hide what is refused; write its settings beside the others"
+        )
+    said = {key.removeprefix("topic."): str(value).strip().lower() for key, value in kafka.items()}
+    for name, (needed, default, otherwise) in _NEEDED.items():
+        if said.get(name, default) != needed:
+            raise ConfigurationError(
+                f"the consumer needs {name}={needed}, not {said.get(name, f'the default, {default}')}: {otherwise}"
+            )
+
+
+def milliseconds(kafka: Mapping[str, Any], name: str, default: int) -> int:
+    """One of the client's times."""
+    try:
+        return int(kafka.get(name, default))
+    except (ValueError, TypeError):
+        raise ConfigurationError(f"the client setting {name!r} is a number, not {kafka[name]!r}") from None

@@ -3,27 +3,69 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from enum import StrEnum
+from typing import Any, NamedTuple, TypeVar
 
-from confluent_kafka import Consumer, KafkaException, Message
-from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka import Consumer, Message
 
 from tidegate.core.assignment import Assignment, Reading
-from tidegate.core.commands import ClaimPartitions, Command, ReclaimPartitions, ReleaseClaims, SeekTo
-from tidegate.core.errors import BrokerUnavailable, Fenced
-from tidegate.core.positions import Identity
+from tidegate.core.commands import (
+    ClaimPartitions,
+    Command,
+    DropBuffers,
+    PausePartitions,
+    ReclaimPartitions,
+    ReleaseClaims,
+    ResumePartitions,
+    SeekTo,
+)
+from tidegate.core.errors import (
+    AlreadyDone,
+    BrokerUnavailable,
+    ConfigurationError,
+    Fenced,
+    LedgerBusy,
+    LedgerError,
+    LedgerUnavailable,
+    ListenerStopped,
+    NotCommitted,
+    PositionMissing,
+)
+from tidegate.core.names import check_topic
 from tidegate.core.records import Record, TopicPartition
-from tidegate.core.spans import Claim, Span
-from tidegate.core.start import Earliest, LogOffsets, Start, StartStrategy, Timestamp
-from tidegate.kafka.records import as_record
+from tidegate.core.recovery import Lose, OutOfRange, Recreated, Stop, out_of_range
+from tidegate.core.spans import Claim, Move, Span
+from tidegate.core.start import Earliest, Latest, Start, StartStrategy, Timestamp
+from tidegate.kafka.broker import KafkaBroker, Membership
+from tidegate.kafka.claimer import Claimer
+from tidegate.kafka.config import address_of, check_consumer, milliseconds
+from tidegate.kafka.lookout import Lookout
+from tidegate.kafka.source import Source
 from tidegate.ledger import Ledger
+from tidegate.observe.log import LoggingObserver
+from tidegate.observe.observer import (
+    Claimed,
+    Committed,
+    FencedOff,
+    Observer,
+    Observers,
+    Paused,
+    Rebalanced,
+    Skipped,
+)
+from tidegate.observe.outages import Outages
 
 __all__ = ["OwnLoop"]
 
-_SECONDS = 10.0
+_AWAY = (LedgerUnavailable, LedgerBusy, NotCommitted, BrokerUnavailable)
+_LOOK = 1.0  # seconds between two looks at the rows and the topics, of an idle loop
+_VERIFIED = 0.25  # seconds for which such a look is enough to hand records out
+_CLOSE = 15.0
+E = TypeVar("E", bound=StrEnum)
 
 
 class OwnLoop:
@@ -31,47 +73,94 @@ class OwnLoop:
 
     Making one subscribes the consumer: partitions are claimed when they are assigned, read from where the ledger
     says, and released when they are revoked. Every message goes through :meth:`accept`, and every write through
-    :meth:`transaction`. The consumer needs ``enable.auto.commit=false`` and ``auto.offset.reset=error``.
+    :meth:`transaction`, on the thread that polls.
+
+    ``kafka`` is the very mapping that the consumer was made with. A consumer does not tell its settings, and does not
+    know which incarnation of a topic it reads: both are found out with the mapping. It needs ``group.id``,
+    ``enable.auto.commit=False`` and ``auto.offset.reset="error"``. ``start``, ``out_of_range`` and ``recreated`` are
+    a listener's. ``session_timeout``: after how many seconds a partition is taken back from an owner that came late;
+    the consumer's own, unless told otherwise. ``observers`` hear what a listener's do; without any, it is logged.
     """
 
     def __init__(
         self,
         consumer: Consumer,
         ledger: Ledger[Any],
-        topics: Sequence[str],
+        topics: str | Sequence[str],
         *,
-        group: str,
-        start: Start = Earliest(),  # noqa: B008 - a frozen value
-        session_timeout: float = 45.0,
+        kafka: Mapping[str, Any],
+        start: StartStrategy | Start = StartStrategy(),  # noqa: B008 - a frozen value
+        out_of_range: OutOfRange = OutOfRange.STOP,
+        recreated: Recreated = Recreated.STOP,
+        session_timeout: float | None = None,
+        observers: Iterable[Observer] | None = None,
     ) -> None:
-        self.group = group
-        self._consumer = consumer
+        if not isinstance(consumer, Consumer):
+            raise ConfigurationError(f"consumer has to be a confluent_kafka.Consumer, not {consumer!r}")
+        if not isinstance(ledger, Ledger):
+            raise ConfigurationError(f"ledger has to be what open_ledger() returns, not {type(ledger).__name__}")
+        if not isinstance(kafka, Mapping):
+            raise ConfigurationError("kafka has to be the mapping of settings that the consumer was made with")
+        check_consumer(kafka)
+        membership = Membership.of(kafka)
+        wait = membership.session_timeout if session_timeout is None else session_timeout
+        if isinstance(wait, bool) or not isinstance(wait, int | float) or wait <= 0:
+            raise ConfigurationError(f"session_timeout has to be a number of seconds above 0, not {wait!r}")
+        self.group = membership.group
         self._ledger = ledger
-        self._strategy = StartStrategy(start)
-        self._assignment = Assignment(session_timeout, random.Random())  # noqa: S311 - jitter
-        self._since = 0
-        self._seeks: dict[TopicPartition, int] = {}
+        self._out_of_range = _choice("out_of_range", OutOfRange, out_of_range)
+        self._admin = KafkaBroker().cluster(kafka)
+        self._claimer = Claimer(
+            self.group,
+            ledger,
+            self._admin,
+            start=_strategy(start),
+            recreated=_choice("recreated", Recreated, recreated),
+        )
+        self._lookout = Lookout(self.group, ledger, self._admin)
+        self._tell = Observers([LoggingObserver()] if observers is None else observers)
+        self._outages = Outages(self.group, self._tell)
+        self._assignment = Assignment(float(wait), random.Random())  # noqa: S311 - jitter
+        self._cluster_id: str | None = None
+        self._look_at = self._verify_at = 0.0
+        # A topic that is recreated is not read on before the client has waited for so long; it does not tell of it.
+        self._grace = min(_VERIFIED, milliseconds(kafka, "fetch.error.backoff.ms", 500) / 2000)
+        self._has_looked = False  # whether the last look was answered: nothing is handed out unless it was
+        self._handed: dict[TopicPartition, list[int]] = {}  # offsets, accepted and not committed
+        self._seeks: dict[TopicPartition, int] = {}  # to be carried out: nothing of these is used until then
+        self._unproved: set[TopicPartition] = set()  # sought, and the next record may still be from before
+        self._ends: dict[TopicPartition, int] = {}  # of logs, if the consumer tells of them
+        self._refused: set[TopicPartition] = set()  # the log has nothing at their position
+        self._in_block = False
+        self._unreleased: dict[TopicPartition, Claim] = {}
         self._error: Exception | None = None
-        consumer.subscribe(list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+        rebalance = _Rebalance(self._on_assigned, self._on_revoked, self._on_lost)
+        is_incremental = membership.protocol.is_incremental
+        self._source = Source(consumer, rebalance, incremental=is_incremental, address=address_of(kafka))
+        self._source.subscribe(_topics(topics))
+
+    # What the user calls
 
     def accept(self, message: Message | None) -> Record | None:
-        """The record of a message, if it may be used: its partition is claimed, and it is not from before a seek.
+        """The record of a message, if it may be used: its partition is claimed, the group is not paused, and it is not
+        from before a seek.
 
-        To be called with whatever ``poll()`` returned, ``None`` included: this is also where seeks and claims that
-        could not be made at once are made up for.
+        To be called with whatever ``poll()`` returned, ``None`` included, and with every message that ``consume()``
+        returned, in order. This is also where the rows are looked at, about every second, and where claims and seeks
+        are made up for. A database or a broker that is away is waited for: nothing is handed out meanwhile. Raises what
+        cannot be cured by waiting, as a listener would stop with it.
         """
-        if self._error is not None:
-            raise self._error
-        self._obey(self._assignment.tick(time.monotonic()))
-        since, self._since = self._since, self._assignment.generation
-        record = None
-        if message is not None and message.error() is None:
-            received = self._assignment.received([as_record(message)], since)
-            self._obey(received.commands)
-            record = received.records[0] if received.records else None
-        if record is not None and record.source in self._seeks:
-            record = None
-        self._seek()
+        self._raise_what_failed()
+        record = self._sorted(message) if message is not None else None
+        if not self._in_block and time.monotonic() >= (self._look_at if record is None else self._verify_at):
+            self._look()
+        is_usable = record is not None and self._may_use(record)
+        self._settle()
+        self._raise_what_failed()
+        if record is None or not is_usable:
+            return None
+        self._handed[record.source].append(record.offset)
+        self._source.passed(record)
         return record
 
     @contextmanager
@@ -79,122 +168,347 @@ class OwnLoop:
         """A transaction in which these records are stepped over; what the block writes commits with that, or not at
         all.
 
-        The records of a partition are given in order, from its position on, as :meth:`accept` returned them. Raises
-        :class:`Fenced` if someone else has the partition by now: go on polling, the position is found again by itself.
+        The records of a partition are all those that :meth:`accept` returned since the last transaction, or the first
+        of them, in order. A :class:`LedgerError` means: go on polling. What was not committed is read again, what turns
+        out to be committed is not, and what cannot be cured is raised by the next :meth:`accept`. Any other exception
+        of the block rolls back, and the records are read again.
         """
-        spans = self._spans(records)
-        claims = self._claims([span.partition for span in spans])
+        if self._in_block:
+            raise ConfigurationError(f"group {self.group!r}: a transaction is open; give one all records")
+        claims, spans = self._work(records)
+        began, self._in_block = time.monotonic(), True
         try:
             with self._ledger.transaction(claims, spans) as tx:
                 yield tx
+        except AlreadyDone:
+            self._committed(spans, began, already_done=True)
+            raise
         except Fenced as fenced:
+            self._tell(FencedOff(self.group, fenced.owners, str(fenced)))
             self._obey(self._assignment.fenced(fenced.owners))
             self._obey(self._assignment.discarded(claims.keys() - fenced.owners.keys()))
+            raise
+        except _AWAY as error:
+            self._outages.begin("ledger", str(error))
+            self._obey(self._assignment.fenced(claims))  # whether it was committed shows in the rows
+            raise
+        except LedgerError as error:
+            self._error = error
             raise
         except BaseException:
             self._obey(self._assignment.discarded(claims))
             raise
-        self._assignment.committed(spans)
+        else:
+            self._committed(spans, began)
+        finally:
+            self._in_block = False
+            self._settle()
+            unreleased, self._unreleased = self._unreleased, {}
+            self._release(unreleased)
 
     def close(self) -> None:
         """Release what is claimed and leave the group."""
-        self._consumer.close()
+        closing = threading.Thread(target=self._source.close, daemon=True)  # it can hang on an unstable broker
+        closing.start()
+        closing.join(_CLOSE)
+        self._obey(self._assignment.revoked(self._assignment.partitions))
 
-    def _spans(self, records: Sequence[Record]) -> list[Span]:
-        ends: dict[TopicPartition, Span] = {}
+    # Records
+
+    def _sorted(self, message: Message) -> Record | None:
+        """The record of a message, if it has one; what else it says is taken note of."""
+        try:
+            fetched = self._source.sort(message)
+        except BrokerUnavailable as error:
+            self._error = BrokerUnavailable(
+                f"group {self.group!r}: {error}. Correct the consumer's settings or its rights, and start again"
+            )
+            return None
+        for trouble in fetched.troubles:
+            self._outages.begin(*trouble)
+        for tp, end in fetched.ends:
+            if tp in self._handed and not (tp in self._seeks or tp in self._unproved):
+                self._ends[tp] = end
+        if fetched.out_of_range or fetched.troubles:  # a recreated topic may be behind it
+            self._refused.update(fetched.out_of_range)
+            self._look_at = self._verify_at = 0.0
+        return fetched.records[0] if fetched.records else None
+
+    def _may_use(self, record: Record) -> bool:
+        tp = record.source
+        state = self._assignment.state(tp)
+        if not isinstance(state, Reading) or tp in self._seeks:
+            return False
+        if tp in self._unproved:
+            if not self._source.has_delivered(tp):
+                return False
+            self._unproved.discard(tp)
+        handed = self._handed[tp]
+        place = handed[-1] + 1 if handed else state.position
+        if self._assignment.paused or not self._has_looked:
+            self._source.pause([tp])
+            self._seeks[tp] = place
+            return False
+        return record.offset >= place
+
+    def _work(self, records: Sequence[Record]) -> tuple[dict[TopicPartition, Claim], list[Span]]:
+        """The claims and the spans of a transaction in which records are stepped over."""
+        offsets: dict[TopicPartition, list[int]] = {}
         for record in records:
-            state = self._assignment.state(record.source)
-            start = state.position if isinstance(state, Reading) else record.offset
-            known = ends.get(record.source)
-            count = known.records + 1 if known else 1
-            ends[record.source] = Span(record.source, start, record.offset + 1, count)
-        return list(ends.values())
-
-    def _claims(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Claim]:
+            offsets.setdefault(record.source, []).append(record.offset)
         claims: dict[TopicPartition, Claim] = {}
-        for tp in partitions:
-            state = self._assignment.state(tp)
-            if not isinstance(state, Reading):
-                raise Fenced(f"group {self.group!r}: {tp} is not claimed here any more; drop the record", {tp: None})
+        spans: list[Span] = []
+        for tp, given in offsets.items():
+            state, handed = self._assignment.state(tp), self._handed.get(tp, [])
+            if not isinstance(state, Reading) or not set(given) <= set(handed):
+                raise Fenced(
+                    f"group {self.group!r}: {tp}@{given[0]} is not to be used any more: its partition was given up, or "
+                    "is read again from its position. Drop the record and go on polling",
+                    {tp: None},
+                )
+            if handed[: len(given)] != given:
+                raise ConfigurationError(
+                    f"group {self.group!r}: the records of {tp} begin at offset {given[0]}, but {handed[0]} was "
+                    "accepted before and is not committed. Give a transaction every accepted record, in order, those "
+                    "included for which nothing is written"
+                )
             claims[tp] = state.claim
-        return claims
+            spans.append(Span(tp, state.position, given[-1] + 1, len(given)))
+        return claims, spans
+
+    def _committed(self, spans: list[Span], began: float, *, already_done: bool = False) -> None:
+        self._assignment.committed(spans)
+        for span in spans:
+            if span.partition in self._handed:
+                del self._handed[span.partition][: span.records]
+        self._outages.end("ledger")
+        took = time.monotonic() - began
+        self._tell(Committed(self.group, tuple(spans), took, 1, 0, already_done))
+
+    def _raise_what_failed(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    # About every second
+
+    def _look(self) -> None:
+        """See what operators, other owners and retention have done, and make up for claims that failed."""
+        began, before, self._has_looked = time.monotonic(), self._has_looked, False
+        if self._assignment.partitions:
+            with self._waiting():
+                self._look_around(is_first=not before)
+        self._look_at, self._verify_at = time.monotonic() + _LOOK, began + self._grace
+
+    def _look_around(self, *, is_first: bool) -> None:
+        if "broker" in self._outages:  # an idle topic would not tell that it is back
+            if not self._admin.answers():
+                return
+            self._outages.end("broker")
+        self._watch(is_first=is_first)
+        for tp in sorted(self._refused):
+            self._step_over_what_is_gone(tp)
+        for tp in sorted(self._ends):
+            self._step_over_what_is_no_record(tp)
+        for command in self._assignment.tick(time.monotonic()):
+            if isinstance(command, ClaimPartitions):
+                self._obey(self._claim(command.partitions))
+            elif isinstance(command, ReclaimPartitions):
+                self._reclaim(command)
+
+    def _watch(self, *, is_first: bool) -> None:
+        seen = self._lookout.look(self._assignment.partitions, identify=True)
+        self._outages.end("ledger")
+        self._obey(self._assignment.claim_anew(seen.recreated))  # which says what is wrong, or begins again, by policy
+        before = self._assignment.paused
+        self._obey(self._assignment.observed(seen.group))
+        if self._assignment.paused != before:
+            self._tell(Paused(self.group, self._assignment.paused))
+        self._has_looked = True
+        if is_first:
+            reading = [tp for tp, _ in self._assignment.reading()]
+            (self._source.pause if self._assignment.paused else self._source.resume)(reading)
+
+    def _step_over_what_is_gone(self, partition: TopicPartition) -> None:
+        state = self._assignment.state(partition)
+        if isinstance(state, Reading):
+            if (log := self._admin.logs([partition]).get(partition)) is None:
+                return  # the topic is gone; it is looked for again
+            verdict = out_of_range(self._out_of_range, self.group, partition, state.position, log)
+            if isinstance(verdict, Stop):
+                raise ListenerStopped(verdict.reason)
+            if isinstance(verdict, Lose):
+                self._step_over(state.claim, verdict.span, Move.LOSS, verdict.note)
+                self._tell(Skipped(self.group, verdict.span, Move.LOSS.value, verdict.note))
+                self._obey(self._assignment.moved([verdict.span]))
+            else:
+                self._obey(self._assignment.discarded([partition]))
+        self._refused.discard(partition)
+
+    def _step_over_what_is_no_record(self, partition: TopicPartition) -> None:
+        """The markers of transactions at the end of a log, so that the position reaches it."""
+        state, end, handed = self._assignment.state(partition), self._ends[partition], self._handed.get(partition, [])
+        if handed and handed[0] < end:
+            return
+        if isinstance(state, Reading) and state.position < end and not self._assignment.paused:
+            span = Span(partition, state.position, end)
+            self._step_over(state.claim, span)
+            self._assignment.committed([span])
+        self._ends.pop(partition, None)
+
+    def _step_over(self, claim: Claim, span: Span, move: Move = Move.ADVANCE, note: str | None = None) -> None:
+        try:
+            self._ledger.transact({claim.partition: claim}, [span], move=move, note=note)
+        except (Fenced, *_AWAY):
+            self._obey(self._assignment.fenced([claim.partition]))
+            raise
+
+    def _claim(self, partitions: Sequence[TopicPartition]) -> list[Command]:
+        if self._cluster_id is None:
+            self._compare_clusters({tp.topic for tp in partitions})
+        claims = self._claimer.claim(partitions)
+        self._outages.end("ledger")
+        claimed = tuple(claims)
+        self._tell(Claimed(self.group, claimed, tuple(claims[tp].position for tp in claimed)))
+        return self._assignment.claimed(claims)
+
+    def _compare_clusters(self, topics: set[str]) -> None:
+        """Before anything is stored: the settings are those of the consumer, or of another one by mistake."""
+        read = self._source.cluster_id()
+        if read is None:
+            raise BrokerUnavailable(f"group {self.group!r}: the consumer's cluster did not say which one it is")
+        for identity in self._admin.identities(topics).values():
+            if identity.cluster_id != read:
+                raise ConfigurationError(
+                    f"group {self.group!r}: the consumer reads cluster {read}, but kafka= leads to cluster "
+                    f"{identity.cluster_id}. Pass the mapping that the consumer was made with"
+                )
+        self._cluster_id = read
+
+    def _reclaim(self, command: ReclaimPartitions) -> None:
+        try:
+            claims, owners = self._ledger.reclaim(command.claims, take=command.take)
+        except PositionMissing:  # a row was deleted: it begins at its start, as on the first day
+            self._obey(self._assignment.claim_anew(command.claims))
+        else:
+            self._outages.end("ledger")
+            self._obey(self._assignment.reclaimed(claims, owners, time.monotonic()))
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """What is away is waited for, and what was asked of it is asked again; all else is raised by :meth:`accept`."""
+        try:
+            yield
+        except Fenced as fenced:
+            self._tell(FencedOff(self.group, fenced.owners, str(fenced)))
+        except _AWAY as error:
+            self._outages.begin("broker" if isinstance(error, BrokerUnavailable) else "ledger", str(error))
+        except Exception as error:
+            self._error = error
+
+    # Commands of the assignment; claims are left to the next look
+
+    def _obey(self, commands: Iterable[Command]) -> None:
+        for command in commands:
+            match command:
+                case SeekTo(partition, offset, _):
+                    self._begin(partition)
+                    self._seeks[partition] = offset
+                case DropBuffers(partitions):
+                    for tp in partitions:
+                        for noted in (self._handed, self._seeks, self._ends):
+                            noted.pop(tp, None)
+                case PausePartitions(partitions):
+                    self._source.pause(partitions)
+                case ResumePartitions(partitions):
+                    self._source.resume(partitions)
+                case ReleaseClaims(claims):
+                    self._release(claims)
+                case ClaimPartitions() | ReclaimPartitions():
+                    self._look_at = self._verify_at = 0.0
+
+    def _begin(self, partition: TopicPartition) -> None:
+        """A stretch of reading begins."""
+        self._handed[partition] = []
+        self._ends.pop(partition, None)
+        self._unproved.add(partition)
+
+    def _settle(self) -> None:
+        """Carry seeks out; one is refused for a moment right after an assignment."""
+        for tp, offset in list(self._seeks.items()):
+            if self._source.seek(tp, offset):
+                del self._seeks[tp]
+                self._unproved.add(tp)
+                if self._has_looked and not self._assignment.paused:
+                    self._source.resume([tp])
+
+    def _release(self, claims: Mapping[TopicPartition, Claim]) -> None:
+        if self._in_block:  # which may hold the locks of these rows
+            self._unreleased.update(claims)
+            return
+        try:
+            self._ledger.release(claims)
+        except LedgerError as error:  # their next owner does without
+            self._outages.begin("ledger", str(error))
 
     # Rebalances: what is raised here would be swallowed, and the client would begin where it likes
 
-    def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-        added = [TopicPartition(tp.topic, tp.partition) for tp in partitions]
-        self._assignment.assigned(added)
+    def _on_assigned(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        began = time.monotonic()
         starts: dict[TopicPartition, int] = {}
-        try:
-            for command in self._assignment.claimed(self._claim(added)):
+        self._has_looked, self._look_at, self._verify_at = False, 0.0, 0.0
+        new = [tp for command in self._assignment.assigned(partitions) for tp in _wanted(command)]
+        with self._waiting():
+            for command in self._claim(new) if new and not self._in_block else ():
                 if isinstance(command, SeekTo):
+                    self._begin(command.partition)
                     starts[command.partition] = command.offset
-        except Exception as error:
-            self._error = error
-        places = [KafkaPartition(tp.topic, tp.partition, starts[tp]) for tp in added if tp in starts]
-        try:
-            consumer.incremental_assign(places)
-        except KafkaException:  # the group's protocol is an eager one
-            consumer.assign(places)
+        if partitions:
+            self._outages.end("topic")
+        self._tell(Rebalanced(self.group, "assigned", tuple(partitions), time.monotonic() - began))
+        return starts
 
-    def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-        try:
-            self._obey(self._assignment.revoked(TopicPartition(tp.topic, tp.partition) for tp in partitions))
-        except Exception as error:
-            self._error = error
-        self._unassign(consumer, partitions)
+    def _on_revoked(self, partitions: list[TopicPartition]) -> None:
+        began = time.monotonic()
+        with self._waiting():
+            self._obey(self._assignment.revoked(partitions))
+        self._tell(Rebalanced(self.group, "revoked", tuple(partitions), time.monotonic() - began))
 
-    def _on_lost(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-        self._assignment.lost(TopicPartition(tp.topic, tp.partition) for tp in partitions)
-        self._unassign(consumer, partitions)
+    def _on_lost(self, partitions: list[TopicPartition]) -> None:
+        self._obey(self._assignment.lost(partitions))
+        self._tell(Rebalanced(self.group, "lost", tuple(partitions), 0.0))
 
-    @staticmethod
-    def _unassign(consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-        try:
-            consumer.incremental_unassign(partitions)
-        except KafkaException:
-            consumer.unassign()
 
-    # Commands
+class _Rebalance(NamedTuple):
+    """See :class:`~tidegate.kafka.source.Rebalance`."""
 
-    def _obey(self, commands: list[Command]) -> None:
-        for command in commands:
-            if isinstance(command, ClaimPartitions):
-                self._obey(self._assignment.claimed(self._claim(command.partitions)))
-            elif isinstance(command, ReclaimPartitions):
-                held, owners = self._ledger.reclaim(command.claims, take=command.take)
-                self._obey(self._assignment.reclaimed(held, owners, time.monotonic()))
-            elif isinstance(command, ReleaseClaims):
-                self._ledger.release(command.claims)
-            elif isinstance(command, SeekTo):
-                self._seeks[command.partition] = command.offset
+    assigned: Callable[[list[TopicPartition]], Mapping[TopicPartition, int]]
+    revoked: Callable[[list[TopicPartition]], None]
+    lost: Callable[[list[TopicPartition]], None]
 
-    def _seek(self) -> None:
-        for tp, offset in list(self._seeks.items()):
-            try:
-                self._consumer.seek(KafkaPartition(tp.topic, tp.partition, offset))
-            except KafkaException:
-                continue  # not yet: right after an assignment it takes a moment
-            del self._seeks[tp]
 
-    def _claim(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Claim]:
-        def identities() -> dict[str, Identity]:
-            cluster = self._consumer.list_topics(timeout=_SECONDS).cluster_id
-            return {tp.topic: Identity(cluster) for tp in partitions}
+def _wanted(command: Command) -> tuple[TopicPartition, ...]:
+    return command.partitions if isinstance(command, ClaimPartitions) else ()
 
-        try:
-            return self._ledger.claim(self.group, partitions, self._starts, identities=identities)
-        except KafkaException as error:
-            raise BrokerUnavailable(f"the cluster did not answer: {error.args[0].str()}") from error
 
-    def _starts(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        logs: dict[TopicPartition, LogOffsets] = {}
-        start = self._strategy.start
-        for tp in partitions:
-            low, high = self._consumer.get_watermark_offsets(KafkaPartition(*tp), timeout=_SECONDS)
-            at = None
-            if isinstance(start, Timestamp):
-                (found,) = self._consumer.offsets_for_times([KafkaPartition(*tp, start.at)], timeout=_SECONDS)
-                at = found.offset if found.offset >= 0 else None
-            logs[tp] = LogOffsets(low, high, at)
-        return self._strategy.offsets(partitions, logs)
+def _topics(said: str | Sequence[str]) -> list[str]:
+    topics = [said] if isinstance(said, str) else list(said)
+    if not topics or not all(isinstance(topic, str) for topic in topics):
+        raise ConfigurationError(f"topics has to be a topic, or several, not {said!r}")
+    return [topic if topic.startswith("^") else check_topic(topic) for topic in topics]
+
+
+def _strategy(start: object) -> StartStrategy:
+    if isinstance(start, Earliest | Latest | Timestamp):
+        return StartStrategy(start)
+    if isinstance(start, StartStrategy):
+        return start
+    raise ConfigurationError(f"start has to be Earliest(), Latest(), Timestamp(ms) or a StartStrategy, not {start!r}")
+
+
+def _choice(name: str, choices: type[E], said: Any) -> E:
+    try:
+        return choices(said)
+    except ValueError:
+        raise ConfigurationError(
+            f"there is no {name} {said!r}; use {' or '.join(map(repr, map(str, choices)))}"
+        ) from None

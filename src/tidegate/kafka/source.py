@@ -12,7 +12,6 @@ from tidegate.core.errors import BrokerUnavailable, ConfigurationError
 from tidegate.core.positions import KeptOffset
 from tidegate.core.records import Record, TopicPartition
 from tidegate.kafka.admin import kept_offsets
-from tidegate.kafka.config import address_of
 from tidegate.kafka.garbage import no_collection
 from tidegate.kafka.log import ClientLog
 from tidegate.kafka.pending_commit import PendingCommit
@@ -77,17 +76,16 @@ class Fetched(NamedTuple):
 class Source:
     """A consumer that reads where it is told, and never decides by itself where to begin."""
 
-    def __init__(self, config: Mapping[str, Any], rebalance: Rebalance, *, incremental: bool) -> None:
-        self._address = address_of(config)
+    def __init__(
+        self, client: Mapping[str, Any] | Consumer, rebalance: Rebalance, *, incremental: bool, address: str
+    ) -> None:
+        """``client``: the settings of a consumer; or a consumer that its maker polls and whose messages are given to
+        :meth:`sort`. ``address``: what errors call the cluster."""
+        self._address = address
         self._troubles: list[KafkaError] = []
         self._met: set[str] = set()  # topics that there were, as an assignment has shown
-        self._users_error_cb: Callable[[KafkaError], object] = config.get("error_cb", lambda _: None)
-        try:
-            self._consumer = Consumer(
-                {"logger": ClientLog(), **config, "error_cb": self._on_error, "on_commit": self._on_commit}
-            )
-        except (KafkaException, ValueError, TypeError) as error:
-            raise ConfigurationError(f"librdkafka refused the consumer's settings: {_reason(error)}") from None
+        self._users_error_cb: Callable[[KafkaError], object] = lambda _: None
+        self._consumer = client if isinstance(client, Consumer) else self._opened(client)
         self._rebalance = rebalance
         self._incremental = incremental
         self._turns = Turns()
@@ -98,6 +96,13 @@ class Source:
         self._largest = _USUAL
         self._paused: set[TopicPartition] = set()
         self._halted: set[TopicPartition] = set()  # the log refused their position, and the client gave them up
+
+    def _opened(self, config: Mapping[str, Any]) -> Consumer:
+        self._users_error_cb = config.get("error_cb", self._users_error_cb)
+        try:
+            return Consumer({"logger": ClientLog(), **config, "error_cb": self._on_error, "on_commit": self._on_commit})
+        except (KafkaException, ValueError, TypeError) as error:
+            raise ConfigurationError(f"librdkafka refused the consumer's settings: {_reason(error)}") from None
 
     def subscribe(self, topics: list[str]) -> None:
         """Join the group, for topics or patterns."""
@@ -142,6 +147,33 @@ class Source:
                 wanted = min(most, _AT_ONCE, room // self._largest)
             # consume() would wait for the whole of its time-out: without one, it takes what is there.
             taken = self._consumer.consume(wanted, 0) if wanted > 0 else []
+
+    def sort(self, message: Message) -> Fetched:
+        """Sort out a message that the consumer's maker polled. A record of it that is used is to be :meth:`passed`."""
+        fetched = Fetched([], [], [], [])
+        self._sort([message], fetched)
+        return fetched
+
+    def passed(self, record: Record) -> None:
+        """A record was used: its partition is read behind it."""
+        self._places[record.source] = record.offset + 1
+
+    def cluster_id(self) -> str | None:
+        """The cluster that the consumer reads; ``None`` if it does not answer."""
+        try:
+            found = self._consumer.cluster_id(timeout=_SECONDS)
+        except KafkaException:
+            return None
+        return None if found is None else str(found)
+
+    def has_delivered(self, partition: TopicPartition) -> bool:
+        """Whether something of a partition was polled since it was assigned or sought: until then, every record of it
+        is from before."""
+        try:
+            (found,) = self._consumer.position([KafkaPartition(*partition)])
+        except KafkaException:
+            return False
+        return bool(found.offset >= 0)
 
     def seek(self, partition: TopicPartition, offset: int) -> bool:
         """Go on reading there; whether that was possible: it is not, for a moment, right after an assignment."""
@@ -266,7 +298,8 @@ class Source:
             self._halted.add(refused)
             fetched.out_of_range.append(refused)
         elif error.fatal() or not (code in _PASSING or error.retriable()):
-            raise BrokerUnavailable(f"the consumer of {self._address} cannot go on: {error.str()}")
+            where = "" if topic is None else f" with {TopicPartition(topic, number)}"
+            raise BrokerUnavailable(f"the consumer of {self._address} cannot go on{where}: {error.str()}")
         else:
             fetched.troubles.append(self._trouble(error, topic))
 

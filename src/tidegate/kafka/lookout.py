@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tidegate.app.spec import ListenerSpec
 from tidegate.core.positions import GroupState
 from tidegate.core.records import TopicPartition
 from tidegate.kafka.broker import Cluster
@@ -26,29 +26,28 @@ class Seen(NamedTuple):
 class Lookout:
     """Looks at the rows of one group every time, and at the topics' identities now and then."""
 
-    def __init__(self, spec: ListenerSpec, ledger: Any, admin: Cluster) -> None:
-        self._group = spec.group
-        self._topics = spec.topics
+    def __init__(self, group: str, ledger: Any, admin: Cluster) -> None:
+        self._group = group
         self._ledger = ledger
         self._admin = admin
         self._identify_at = 0.0
 
-    def look(self, partitions: list[TopicPartition]) -> Seen:
-        """What there is to see."""
+    def look(self, partitions: list[TopicPartition], *, identify: bool = False) -> Seen:
+        """What there is to see; ``identify``: of the topics too, however lately they were looked at."""
         group: GroupState = self._ledger.read(self._group, partitions)
         now = time.monotonic()
-        if now < self._identify_at:
+        if now < self._identify_at and not identify:
             return Seen(group, [])
         self._identify_at = now + _IDENTIFY
         known = self._admin.identities({tp.topic for tp in partitions})
         rows = group.positions.items()
         return Seen(group, [tp for tp, row in rows if tp.topic in known and row.identity.conflict(known[tp.topic])])
 
-    def is_done(self) -> bool:
-        """Whether the group is at the end of its topics, whoever of its members read them."""
+    def is_done(self, covers: Callable[[str], bool]) -> bool:
+        """Whether the group is at the end of the topics that it covers, whoever of its members read them."""
         if isinstance(self._ledger, KafkaPositions):  # which knows of nobody else
             return True
         positions = self._ledger.read(self._group).positions
-        rows = {tp: row for tp, row in positions.items() if self._topics.covers(tp.topic)}
+        rows = {tp: row for tp, row in positions.items() if covers(tp.topic)}
         ends = self._admin.logs(rows)
         return bool(rows) and all(rows[tp].next_offset >= log.latest for tp, log in ends.items())
