@@ -44,5 +44,5 @@ def test_a_start_is_earliest_and_not_forced_unless_told_otherwise() -> None:
 def test_a_deployment_needs_a_name_and_a_timestamp_is_not_negative() -> None:
     with pytest.raises(ConfigurationError, match="deployment"):
         StartStrategy(deployment="")
-    with pytest.raises(ConfigurationError, match="timestamp"):
+    with pytest.raises(ConfigurationError, match="at: expected a time"):
         Timestamp(-1)

@@ -19,7 +19,7 @@ from tidegate.tables import ColumnType, Mode, Table
     [
         ({"mode": "upsert"}, "mode 'upsert' needs key="),
         ({"mode": "accumulate"}, "mode 'accumulate' needs key="),
-        ({"mode": "merge"}, "there is no mode 'merge'; use 'append', 'upsert' or 'accumulate'"),
+        ({"mode": "merge"}, "mode: expected one of 'append', 'upsert', 'accumulate', not 'merge'"),
         ({"key": ("a", "a")}, "names a column twice"),
         ({"add": "n"}, "goes with mode='accumulate' only"),
         ({"mode": "accumulate", "key": "a", "add": "a"}, "'a' is in the key"),

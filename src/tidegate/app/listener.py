@@ -88,6 +88,10 @@ def _refuse_without_ledger(spec: ListenerSpec, bound: Binding) -> None:
             f"{bound.name}: a pool runs the function before the position moves, and AT_MOST_ONCE is to move it first. "
             "Leave workers out, or ask for AT_LEAST_ONCE"
         )
+    if spec.start.deployment is not None:
+        raise ConfigurationError(
+            f"{bound.name}: the names of deployments are kept in the ledger, and the app has none; leave deployment out"
+        )
     policy = spec.on_error
     while isinstance(policy, Retry):
         policy = policy.then

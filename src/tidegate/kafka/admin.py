@@ -13,6 +13,7 @@ from tidegate.core.errors import BrokerUnavailable
 from tidegate.core.positions import Identity
 from tidegate.core.records import TopicPartition
 from tidegate.core.start import LogOffsets
+from tidegate.kafka.config import opened
 
 __all__ = ["Admin"]
 
@@ -23,7 +24,7 @@ class Admin:
     """Questions to one cluster, each answered within ten seconds or by a :class:`BrokerUnavailable`."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self._client = AdminClient(dict(config))
+        self._client = opened(AdminClient, config, "administration client")
         self._cluster_id: str | None = None
 
     def identities(self, topics: Collection[str]) -> dict[str, Identity]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeAlias, TypeVar
 
+from confluent_kafka import Consumer, KafkaException
+
+from tidegate.core.arguments import ClientConfig, Kind, argument, kind_of
+from tidegate.core.errors import ConfigurationError
 from tidegate.core.protocols import Protocol
 from tidegate.settings import refuse_unsafe
 
-__all__ = ["admin_config", "consumer_config"]
+__all__ = ["KafkaArgument", "admin_config", "check_consumer", "client_config", "consumer_config", "opened"]
+
+Client = TypeVar("Client")
 
 # What producers alone understand; a consumer would complain about each.
 _PRODUCERS = (
@@ -16,6 +22,41 @@ _PRODUCERS = (
     *("linger.ms", "batch.", "compression.", "queue.buffering.", "message.timeout.ms", "delivery.timeout.ms"),
     *("retries", "message.send.max.retries", "sticky.partitioning.", "enable.gapless.guarantee"),
 )
+
+
+def _kafka(given: Any) -> dict[str, Any] | None:
+    if isinstance(given, str):
+        return {"bootstrap.servers": given} if given.strip() else None
+    found: dict[str, Any] | None = kind_of(ClientConfig).convert(given)
+    return found
+
+
+KafkaArgument: TypeAlias = Annotated[
+    Mapping[str, Any], Kind("the address of a broker, such as 'localhost:9092', or settings of librdkafka", _kafka)
+]
+"""The cluster as an argument."""
+
+
+def client_config(kafka: object) -> dict[str, Any]:
+    """The settings of librdkafka for ``kafka``: an address, or the settings themselves."""
+    config: dict[str, Any] = argument("kafka", KafkaArgument, kafka)
+    return config
+
+
+def opened(make: Callable[[dict[str, Any]], Client], config: Mapping[str, Any], what: str) -> Client:
+    """A client; settings that librdkafka refuses are a :class:`ConfigurationError`, which names the setting."""
+    try:
+        return make(dict(config))
+    except (KafkaException, ValueError, TypeError) as error:
+        reason = error.args[0].str() if isinstance(error, KafkaException) else error
+        raise ConfigurationError(f"librdkafka refused the {what}'s settings: {reason}") from None
+
+
+def check_consumer(config: Mapping[str, Any]) -> None:
+    """Have librdkafka look at the settings of a consumer, without a broker: this takes less than a millisecond."""
+    unneeded = ("bootstrap.servers", "metadata.broker.list", "logger", "log_level", "debug")
+    quiet = {key: value for key, value in config.items() if key not in unneeded} | {"log_level": 0}
+    opened(Consumer, quiet, "consumer").close()
 
 
 def admin_config(kafka: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,10 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from tidegate.core.arguments import described
+from tidegate.core.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from tidegate.kafka.errors import ProducerError
 
-__all__ = ["Delivered", "Headers", "Outgoing", "Undelivered"]
+__all__ = ["Delivered", "Headers", "Outgoing", "Undelivered", "check_options"]
 
 Headers: TypeAlias = "Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | None]]"
 
@@ -27,6 +30,27 @@ class Outgoing:
     partition: int | None = None
     headers: Headers | None = None
     timestamp: int | None = None
+
+    def __post_init__(self) -> None:
+        check_options(self.topic, self.partition, self.timestamp)
+        if self.headers is not None and (
+            isinstance(self.headers, (str, bytes)) or not isinstance(self.headers, Iterable)
+        ):
+            raise ConfigurationError(f"headers: expected a mapping or pairs, not {described(self.headers)}")
+
+
+def check_options(topic: str, partition: int | None, timestamp: int | None) -> None:
+    """Raise a :class:`ConfigurationError` for what cannot be sent; called for every record, so it is quick."""
+    if topic.__class__ is not str or not topic:
+        raise ConfigurationError(f"topic: expected the name of a topic, not {described(topic) if topic else 'nothing'}")
+    if partition is not None and not _is_amount(partition):
+        raise ConfigurationError(f"partition: expected a number of at least 0, or None, not {described(partition)}")
+    if timestamp is not None and not _is_amount(timestamp):
+        raise ConfigurationError(f"timestamp: expected milliseconds since 1970, or None, not {described(timestamp)}")
+
+
+def _is_amount(given: object) -> bool:
+    return isinstance(given, int) and not isinstance(given, bool) and given >= 0
 
 
 class Delivered(NamedTuple):

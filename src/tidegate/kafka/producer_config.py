@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidegate.core.errors import ConfigurationError
+from tidegate.kafka.config import client_config
 
 __all__ = ["producer_config", "refuse_unsafe_sends", "safe_config"]
 
@@ -44,7 +45,7 @@ _REFUSED = {
 
 def producer_config(kafka: str | Mapping[str, Any]) -> dict[str, Any]:
     """What a producer's client is opened with; settings that only consumers have are left out."""
-    given = {"bootstrap.servers": kafka} if isinstance(kafka, str) else dict(kafka)
+    given = client_config(kafka)
     config: dict[str, Any] = {
         "partitioner": "murmur2_random",
         "topic.metadata.refresh.interval.ms": 10_000,

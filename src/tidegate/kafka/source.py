@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, Protocol
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from tidegate.core.errors import BrokerUnavailable, ConfigurationError
+from tidegate.core.errors import BrokerUnavailable
 from tidegate.core.records import Record, TopicPartition
+from tidegate.kafka.config import opened
 from tidegate.kafka.garbage import no_collection
 from tidegate.kafka.log import ClientLog
 from tidegate.kafka.pending_commit import PendingCommit
@@ -83,12 +84,8 @@ class Source:
     def __init__(self, config: Mapping[str, Any], rebalance: Rebalance, *, incremental: bool) -> None:
         self._troubles: list[KafkaError] = []
         self._users_error_cb: Callable[[KafkaError], object] = config.get("error_cb", lambda _: None)
-        try:
-            self._consumer = Consumer(
-                {"logger": ClientLog(), **config, "error_cb": self._on_error, "on_commit": self._on_commit}
-            )
-        except (KafkaException, ValueError, TypeError) as error:
-            raise ConfigurationError(f"librdkafka refused the consumer's settings: {_reason(error)}") from None
+        callbacks = {"error_cb": self._on_error, "on_commit": self._on_commit}
+        self._consumer = opened(Consumer, {"logger": ClientLog(), **config, **callbacks}, "consumer")
         self._rebalance = rebalance
         self._incremental = incremental
         self._turns = Turns()

@@ -16,7 +16,7 @@ from tidegate.core.positions import Identity
 from tidegate.core.protocols import Protocol
 from tidegate.core.records import TopicPartition
 from tidegate.kafka.admin import Admin
-from tidegate.kafka.config import admin_config, consumer_config
+from tidegate.kafka.config import admin_config, consumer_config, opened
 from tidegate.kafka.groups import GroupDescription, GroupListing, describe_group, list_groups
 from tidegate.kafka.log import ClientLog
 from tidegate.kafka.records import as_record
@@ -102,7 +102,7 @@ class Survey:
         if not positions:
             return {}
         config = consumer_config(self._kafka, f"tidegate-survey-{secrets.token_hex(4)}", Protocol.RANGE, _SESSION)
-        consumer = Consumer({"logger": ClientLog(), **config, **_SMALL_FETCHES})
+        consumer = opened(Consumer, {"logger": ClientLog(), **config, **_SMALL_FETCHES}, "consumer")
         found: dict[TopicPartition, int | None] = {}
         left = set(positions)
         deadline = time.monotonic() + self._seconds
@@ -162,7 +162,7 @@ class Survey:
             raise _unavailable(error) from error
 
     def _client(self) -> AdminClient:
-        return AdminClient(admin_config(self._kafka))
+        return opened(AdminClient, admin_config(self._kafka), "administration client")
 
     def _partitions(self, client: AdminClient, topics: Collection[str]) -> dict[str, int]:
         try:

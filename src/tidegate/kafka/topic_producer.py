@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tidegate.core.names import check_topic
 from tidegate.kafka.outgoing import Headers
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ class TopicProducer:
 
     def __init__(self, producer: Producer, topic: str) -> None:
         self.producer = producer
-        self.topic = topic
+        self.topic = check_topic(topic)
 
     def send(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import assert_never
 
 from tidegate.core.delivery import Delivery
 from tidegate.core.records import TopicPartition
@@ -31,16 +32,20 @@ def deliver(
     Where the position goes first, nobody would ever hand the records out again if writing them failed: ``last`` is
     called with the transaction that writes, and may run it more than once.
     """
-    if delivery is Delivery.EXACTLY_ONCE:
-        return ledger.transact(claims, spans, write)
 
     def apart() -> None:
         with ledger.detached(claims, spans) as tx:
             write(tx)
 
-    if delivery is Delivery.AT_LEAST_ONCE:
-        apart()
-        return ledger.transact(claims, spans)
-    result = ledger.transact(claims, spans)
-    last(apart)
-    return result
+    match delivery:
+        case Delivery.EXACTLY_ONCE:
+            return ledger.transact(claims, spans, write)
+        case Delivery.AT_LEAST_ONCE:
+            apart()
+            return ledger.transact(claims, spans)
+        case Delivery.AT_MOST_ONCE:
+            result = ledger.transact(claims, spans)
+            last(apart)
+            return result
+        case other:
+            assert_never(other)

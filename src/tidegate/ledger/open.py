@@ -8,6 +8,7 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
+from tidegate.core.arguments import Label, argument, described
 from tidegate.core.errors import ConfigurationError
 from tidegate.ledger.base import Ledger
 from tidegate.ledger.limits import Limits
@@ -35,9 +36,16 @@ def open_ledger(
     ``prefix`` goes before the names of its tables (``tidegate_``) or keys (``{tidegate}:``). Nothing is sent before the
     ledger is used; its tables are created then, if they are not there.
     """
+    prefix = argument("prefix", Label | None, prefix)
+    limits = argument("limits", Limits | None, limits)
     if isinstance(target, Engine):
         return SqlLedger(target, prefix=prefix or "tidegate_", limits=limits)
     if not isinstance(target, (str, URL)):
+        if not type(target).__module__.startswith("redis.") or isinstance(target, type):
+            raise ConfigurationError(
+                f"ledger: expected a URL, a SQLAlchemy engine or a Redis client, not {described(target)}; URLs are: "
+                f"{_SCHEMES}"
+            )
         return _redis_ledger(target, prefix, limits)
     scheme = str(target).partition(":")[0]
     if scheme == "memory":
@@ -51,7 +59,7 @@ def _engine(target: str | URL) -> Engine:
     try:
         url = make_url(target)
     except (ArgumentError, ValueError):
-        raise ConfigurationError(f"that is not the URL of a ledger; known are: {_SCHEMES}") from None
+        raise ConfigurationError(f"ledger: that is not the URL of a ledger; known are: {_SCHEMES}") from None
     backend = url.get_backend_name()
     if backend not in _DRIVERS:
         raise ConfigurationError(f"there is no ledger for {backend!r}; known are: {_SCHEMES}")

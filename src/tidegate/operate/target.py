@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tidegate.core.arguments import Amount, argument, convert_arguments
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.start import Earliest, Latest, Start, Timestamp
 from tidegate.operate.errors import ChangeRefused
-from tidegate.settings.values import converted
 
 __all__ = ["By", "Target", "To", "target"]
 
@@ -17,7 +17,10 @@ __all__ = ["By", "Target", "To", "target"]
 class To:
     """That offset."""
 
-    offset: int
+    offset: Amount
+
+    def __post_init__(self) -> None:
+        convert_arguments(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,9 @@ class By:
     """So many offsets from where the position is: back if negative."""
 
     count: int
+
+    def __post_init__(self) -> None:
+        convert_arguments(self)
 
 
 Target: TypeAlias = To | By | Earliest | Latest | Timestamp
@@ -38,7 +44,7 @@ def target(text: str) -> Target:
     if text.isdecimal():
         return To(int(text))
     try:
-        start: Start = converted(Start, text, "", from_text=True)
+        start: Start = argument("target", Start, text)
     except ConfigurationError:
         raise ChangeRefused(
             f"{text!r} is no place in a log; write an offset, -N or +N for so many from where the position is, "
