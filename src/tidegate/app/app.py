@@ -25,7 +25,6 @@ from tidegate.app.spec import ListenerSpec, Topics
 from tidegate.core.arguments import Kind, argument, refuse_unknown
 from tidegate.core.delivery import Delivery
 from tidegate.core.errors import BrokerUnavailable, ConfigurationError
-from tidegate.core.protocols import Protocol
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.recovery import DeadLetter
 from tidegate.kafka.broker import Broker, KafkaBroker, Membership
@@ -90,7 +89,7 @@ class App:
         refuse_unsafe(self.kafka)
         if "bootstrap.servers" not in self.kafka:
             raise ConfigurationError("no broker is named; pass kafka='host:9092', or set it in tidegate.toml")
-        check_consumer(consumer_config(self.kafka, "any", Protocol.COOPERATIVE, 45.0))
+        check_consumer(self.kafka)
         self.observers = Observers(argument("observers", ObserversArgument, observers))
         self.ledger, self._owns_ledger = self._opened(ledger)
         self.broker: Broker = KafkaBroker()
@@ -165,7 +164,7 @@ class App:
         refuse_unknown(what, settings.keys(), ListenerSpec.__dataclass_fields__.keys() - {"topics", "group"})
         spec = ListenerSpec(topics=topics, group=group, **{**self.settings.listener.defaults(), **settings})
         kafka = {**self.kafka, **spec.kafka}
-        check_consumer(consumer_config(kafka, spec.group, spec.protocol, spec.session_timeout))
+        check_consumer(kafka | consumer_config(kafka, spec.group, spec.protocol, spec.session_timeout))
         return spec
 
     def run(self, *, until_caught_up: bool = False) -> int:
@@ -173,6 +172,7 @@ class App:
 
         The first signal finishes the transactions under way, releases and leaves; a second one stops at once.
         """
+        until_caught_up = argument("until_caught_up", bool, until_caught_up)
         if not self.listeners:
             raise ConfigurationError(
                 "the app has no listener; decorate a function with @app.listener(topics, group=…), or add an "

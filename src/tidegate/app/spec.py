@@ -51,7 +51,9 @@ class Topics:
             try:
                 re.compile(self.pattern)
             except re.error as error:
-                raise ConfigurationError(f"{self.pattern!r} is not a regular expression: {error}") from None
+                raise ConfigurationError(
+                    f"topics: the pattern {self.pattern!r} is no regular expression: {error}"
+                ) from None
 
     @classmethod
     def of(cls, topics: Any, partitions: Any = ()) -> Topics:

@@ -260,14 +260,15 @@ def whole(least: int | None = None, most: int | None = None) -> Kind:
     return Kind("a whole number" + _bounds(least, most), convert)
 
 
-def span(least: float = 0.0, *, above: bool = False) -> Kind:
-    """A time in seconds, or as text with its unit."""
+def span(least: float = 0.0, most: float = math.inf, *, above: bool = False) -> Kind:
+    """A time in seconds, or as text with its unit; ``above``: more than ``least``."""
 
     def convert(given: Any) -> float | None:
         seconds = seconds_in(given)
-        return None if seconds is None or seconds < least or (above and seconds == least) else seconds
+        return None if seconds is None or not least <= seconds <= most or (above and seconds == least) else seconds
 
     bound = f" of more than {least:g} s" if above else f" of at least {least:g} s" if least else ""
+    bound += f" and at most {most:g} s" if math.isfinite(most) else ""
     return Kind(f"a number of seconds, or a time such as '500ms', '5s' or '10 min'{bound and ','}{bound}", convert)
 
 
@@ -293,11 +294,17 @@ def _bytes(least: int) -> Kind:
 def _whole(given: Any) -> int | None:
     if isinstance(given, str):
         return int(given) if _WHOLE.fullmatch(given.strip()) and len(given) <= _SHOWN else None
-    return int(given) if hasattr(given, "__index__") and not isinstance(given, bool) else None
+    return int(given) if _is_number(given) and not isinstance(given, float) else None
+
+
+def _is_number(given: object) -> bool:
+    """Whether it is a number, also one of NumPy's; a boolean is none, and neither is a class of numbers."""
+    is_one = isinstance(given, (int, float)) or hasattr(given, "__index__")
+    return is_one and not isinstance(given, (bool, type))
 
 
 def _real(given: Any) -> float | None:
-    if isinstance(given, bool) or not (isinstance(given, (str, float)) or hasattr(given, "__index__")):
+    if not isinstance(given, str) and not _is_number(given):
         return None
     try:
         number = float(given)

@@ -9,7 +9,7 @@ from tidegate.core.arguments import span
 
 __all__ = ["Protocol", "SessionTimeout"]
 
-SessionTimeout: TypeAlias = Annotated[float, span(0.001)]
+SessionTimeout: TypeAlias = Annotated[float, span(0.001, 3600)]
 """How long a member may be silent before its partitions go to others; Kafka counts it in milliseconds."""
 
 

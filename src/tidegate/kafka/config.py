@@ -12,7 +12,15 @@ from tidegate.core.errors import ConfigurationError
 from tidegate.core.protocols import Protocol
 from tidegate.settings import refuse_unsafe
 
-__all__ = ["KafkaArgument", "admin_config", "check_consumer", "client_config", "consumer_config", "opened"]
+__all__ = [
+    "KafkaArgument",
+    "admin_config",
+    "check_client",
+    "check_consumer",
+    "client_config",
+    "consumer_config",
+    "opened",
+]
 
 Client = TypeVar("Client")
 
@@ -52,11 +60,25 @@ def opened(make: Callable[[dict[str, Any]], Client], config: Mapping[str, Any], 
         raise ConfigurationError(f"librdkafka refused the {what}'s settings: {reason}") from None
 
 
-def check_consumer(config: Mapping[str, Any]) -> None:
-    """Have librdkafka look at the settings of a consumer, without a broker: this takes less than a millisecond."""
+def check_client(make: Callable[[dict[str, Any]], Any], config: Mapping[str, Any]) -> None:
+    """Have librdkafka look at settings without a broker, which takes less than a millisecond.
+
+    It knows the settings of consumers and producers alike, so this is done with all that were given: those that one of
+    them leaves out may be mistyped as well.
+    """
     unneeded = ("bootstrap.servers", "metadata.broker.list", "logger", "log_level", "debug")
     quiet = {key: value for key, value in config.items() if key not in unneeded} | {"log_level": 0}
-    opened(Consumer, quiet, "consumer").close()
+    try:
+        client = opened(make, quiet, "client")
+    except ConfigurationError as error:
+        raise ConfigurationError(f"kafka: {error}") from None
+    if isinstance(client, Consumer):
+        client.close()
+
+
+def check_consumer(config: Mapping[str, Any], group: str = "any") -> None:
+    """Have librdkafka look at the settings of a consumer."""
+    check_client(Consumer, {**config, "group.id": group})
 
 
 def admin_config(kafka: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,6 +109,7 @@ def consumer_config(kafka: Mapping[str, Any], group: str, protocol: Protocol, se
     else:
         config["partition.assignment.strategy"] = protocol.value
         config["session.timeout.ms"] = int(session_timeout * 1000)
+        config.setdefault("max.poll.interval.ms", max(300_000, config["session.timeout.ms"]))  # not below the other
         # Several heartbeats fit into a session, also into a short one.
         config.setdefault("heartbeat.interval.ms", min(3000, int(session_timeout * 1000 / 3)))
     return config

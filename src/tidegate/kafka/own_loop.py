@@ -11,10 +11,13 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from tidegate.core.arguments import argument
 from tidegate.core.assignment import Assignment, Reading
 from tidegate.core.commands import ClaimPartitions, Command, ReclaimPartitions, ReleaseClaims, SeekTo
 from tidegate.core.errors import BrokerUnavailable, Fenced
+from tidegate.core.names import check_group, check_topic
 from tidegate.core.positions import Identity
+from tidegate.core.protocols import SessionTimeout
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.spans import Claim, Span
 from tidegate.core.start import Earliest, LogOffsets, Start, StartStrategy, Timestamp
@@ -44,15 +47,17 @@ class OwnLoop:
         start: Start = Earliest(),  # noqa: B008 - a frozen value
         session_timeout: float = 45.0,
     ) -> None:
-        self.group = group
-        self._consumer = consumer
-        self._ledger = ledger
+        self.group = check_group(group)
+        self._consumer: Consumer = argument("consumer", Consumer, consumer)
+        self._ledger: Ledger[Any] = argument("ledger", Ledger, ledger)
         self._strategy = StartStrategy(start)
+        names = [check_topic(topic) for topic in argument("topics", tuple[str, ...], topics)]
+        session_timeout = argument("session_timeout", SessionTimeout, session_timeout)
         self._assignment = Assignment(session_timeout, random.Random())  # noqa: S311 - jitter
         self._since = 0
         self._seeks: dict[TopicPartition, int] = {}
         self._error: Exception | None = None
-        consumer.subscribe(list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+        consumer.subscribe(names, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
     def accept(self, message: Message | None) -> Record | None:
         """The record of a message, if it may be used: its partition is claimed, and it is not from before a seek.

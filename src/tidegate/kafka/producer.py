@@ -134,7 +134,7 @@ class Producer:
         Raises a :class:`ProducerError` if the record was not taken: it cannot be serialized, it is too large, the
         buffer stayed full, the producer is closed or has failed. From then on everything is told by the handle.
         """
-        if partition is not None or timestamp is not None or topic.__class__ is not str:
+        if partition is not None or timestamp is not None or topic.__class__ is not str or not topic:
             check_options(topic, partition, timestamp)
         if self._is_tracked or headers is not None:
             return self._send_tracked(Outgoing(topic, value, key, partition, headers, timestamp))
@@ -174,10 +174,11 @@ class Producer:
 
     def flush(self, timeout: float | None = None) -> int:
         """Wait until every record is delivered or given up, at most ``timeout`` seconds; how many are neither."""
-        return 0 if self._closed else self._reports.flush(timeout)
+        return 0 if self._closed else self._reports.flush(argument("timeout", Seconds | None, timeout))
 
     def close(self, timeout: float = 60.0) -> list[Undelivered]:
         """Wait until everything is delivered, at most ``timeout`` seconds, and give up the rest, which is returned."""
+        timeout = argument("timeout", Seconds, timeout)
         self._reports.refuse_to_wait("close()")
         with self._closing:
             if self._closed:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from confluent_kafka import Producer
+
 from tidegate.core.errors import ConfigurationError
-from tidegate.kafka.config import client_config
+from tidegate.kafka.config import check_client, client_config
 
 __all__ = ["producer_config", "refuse_unsafe_sends", "safe_config"]
 
@@ -58,6 +60,7 @@ def producer_config(kafka: str | Mapping[str, Any]) -> dict[str, Any]:
             config[name] = value
     if "bootstrap.servers" not in config and "metadata.broker.list" not in config:
         raise ConfigurationError("no broker is named; pass kafka='host:9092', or settings with 'bootstrap.servers'")
+    check_client(Producer, given)
     return config
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Engine, create_engine
@@ -41,7 +42,7 @@ def open_ledger(
     if isinstance(target, Engine):
         return SqlLedger(target, prefix=prefix or "tidegate_", limits=limits)
     if not isinstance(target, (str, URL)):
-        if not type(target).__module__.startswith("redis.") or isinstance(target, type):
+        if not _is_redis(target):
             raise ConfigurationError(
                 f"ledger: expected a URL, a SQLAlchemy engine or a Redis client, not {described(target)}; URLs are: "
                 f"{_SCHEMES}"
@@ -53,6 +54,12 @@ def open_ledger(
     if scheme in {"redis", "rediss", "unix"}:
         return _redis_ledger(str(target), prefix, limits)
     return SqlLedger(_engine(target), prefix=prefix or "tidegate_", limits=limits, owned=True)
+
+
+def _is_redis(target: object) -> bool:
+    """Whether it is a client of Redis that blocks: who has one has imported the module."""
+    module = sys.modules.get("redis")
+    return module is not None and isinstance(target, (module.Redis, module.RedisCluster))
 
 
 def _engine(target: str | URL) -> Engine:

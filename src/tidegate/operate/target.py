@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Annotated, Any, TypeAlias
 
-from tidegate.core.arguments import Amount, argument, convert_arguments
+from tidegate.core.arguments import Amount, Kind, argument, convert_arguments
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.start import Earliest, Latest, Start, Timestamp
 from tidegate.operate.errors import ChangeRefused
 
-__all__ = ["By", "Target", "To", "target"]
+__all__ = ["By", "Target", "TargetArgument", "To", "target"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ Target: TypeAlias = To | By | Earliest | Latest | Timestamp
 
 def target(text: str) -> Target:
     """A target from a text: ``earliest``, ``latest``, an offset, ``-N`` or ``+N``, or a time with its zone."""
-    text = text.strip()
+    text = argument("target", str, text).strip()
     if text[:1] in {"+", "-"} and text[1:].isdecimal():
         return By(int(text))
     if text.isdecimal():
@@ -51,3 +51,15 @@ def target(text: str) -> Target:
             "earliest, latest, or a time with its zone, such as 2026-11-01T00:00:00Z"
         ) from None
     return start
+
+
+def _target(given: Any) -> Target | None:
+    if isinstance(given, (To, By, Earliest, Latest, Timestamp)):
+        return given
+    return target(given) if isinstance(given, str) else None
+
+
+TargetArgument: TypeAlias = Annotated[
+    Target, Kind("a Target, or the text of one, such as 'earliest' or '-100'", _target)
+]
+"""A target as an argument."""

@@ -6,13 +6,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 from tidegate.core.arguments import (
     Amount,
     ByteCount,
     ClientConfig,
     Count,
+    Kind,
     Label,
     Seconds,
     argument,
@@ -156,8 +157,16 @@ class Settings(Masked):
         return read(cls, settings_file(path, environ), environ)
 
 
+def _file(given: Any) -> Any:
+    return given if isinstance(given, (str, os.PathLike)) and os.fspath(given) else None
+
+
+_FileArgument: TypeAlias = Annotated[Any, Kind("the path of a file", _file)]
+
+
 def settings_file(path: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None) -> Path | None:
     """The file that :meth:`Settings.load` reads with the same arguments; ``None`` if it reads none."""
+    path = argument("path", _FileArgument | None, path)
     chosen = path or (os.environ if environ is None else environ).get("TIDEGATE_CONFIG")
     default = Path("tidegate.toml")
     return Path(chosen) if chosen else default if default.exists() else None

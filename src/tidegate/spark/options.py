@@ -57,9 +57,9 @@ class SparkOptions(Masked):
         convert_arguments(self)
         for key in self.conf:
             if not key.startswith("spark."):
-                raise ConfigurationError(f"{key!r} is no setting of Spark: those begin with 'spark.'")
+                raise ConfigurationError(f"conf: {key!r} is no setting of Spark: those begin with 'spark.'")
             if reason := _REFUSED.get(key):
-                raise ConfigurationError(f"the Spark setting {key!r} is refused: {reason}")
+                raise ConfigurationError(f"conf: the Spark setting {key!r} is refused: {reason}")
 
     @property
     def local(self) -> bool:

@@ -96,8 +96,8 @@ class Pipeline:
             collect,
         )
         self._kafka = client_config(kafka)
+        check_consumer(client_settings(self._kafka))
         kafka_options(self._kafka, self.spec.group)  # which refuses what Spark's client cannot be told
-        check_consumer(client_settings(self._kafka) | {"group.id": self.spec.group})
         self._given_ledger = ledger
         if not isinstance(ledger, Ledger):
             open_ledger(ledger).close()  # which refuses what is none
@@ -111,6 +111,8 @@ class Pipeline:
 
         Raises what the pipeline cannot go on after. Whatever was committed before stays committed.
         """
+        available_now = argument("available_now", bool, available_now)
+        once = argument("once", bool, once)
         if available_now and once:
             raise ConfigurationError("a run is available_now or once, not both")
         interval = argument("every", Seconds, every)

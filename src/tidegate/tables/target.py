@@ -72,8 +72,9 @@ class Target:
         self.engine = argument("engine", Engine, engine)
         self.table = argument("table", TableArgument, table)
         self._form = _format(format)
+        columns = argument("columns", Mapped | None, columns)
         self._sources = None if columns is None else sources_of(columns)
-        self._layout = layout
+        self._layout: Layout | None = argument("layout", Layout | None, layout)
         self._watch = Watch()
         self._reader: Reader | None = None
         self._changing = threading.Lock()

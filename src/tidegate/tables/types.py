@@ -51,10 +51,7 @@ class ColumnType:
         if self.name is not TypeName.DECIMAL:
             raise ConfigurationError(f"precision: only a decimal has one, and {self.name.value} is none")
         if self.scale > self.precision:
-            raise ConfigurationError(
-                f"decimal({self.precision},{self.scale}) cannot be: it needs at least one digit in all, and at most "
-                "that many after the point"
-            )
+            raise ConfigurationError(f"scale: expected at most {self.precision}, the precision, not {self.scale}")
 
     @classmethod
     def of(cls, declared: Declared) -> ColumnType:

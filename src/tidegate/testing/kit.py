@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from sqlalchemy import URL, Engine
 
 from tidegate.app import App, ListenerSpec
-from tidegate.core.arguments import Count, argument
+from tidegate.core.arguments import Count, Seconds, argument
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.journal import Entry, Kind, Verification
 from tidegate.core.letters import ParkedLetter
@@ -116,6 +116,10 @@ class TestKit:
         What a listener fails with is raised. Each of the ``faults`` strikes once; one that does not is an error,
         unless it ``may_miss``.
         """
+        within = argument("within", Seconds, within)
+        may_miss = argument("may_miss", bool, may_miss)
+        for fault in faults:
+            argument("faults", Fault, fault)
         listeners = [each for each in self.app.listeners if group in (None, each.spec.group)]
         if not listeners:
             raise ConfigurationError("the app has no listener" + (f" of group {group!r}" if group else ""))
