@@ -178,7 +178,7 @@ COLUMNS = Row((5, "id", {}, {"id": 5}, {"id": "id"}, {"id": "offset.x"}, {5: "va
 INTO = Row((5, None, "", True, Table, object(), b"orders"), (("orders", Table("orders")),))
 CALLBACK = Row((5, "print", object(), True))
 OBSERVERS = Row((5, "print", [5], [object()], [Backoff]))
-SERIALIZER = Row(("avro", "", 5, True, object(), bytes))
+SERIALIZER = Row(("avro", "", 5, True, object()))
 NAMES = Row((5, True, [5], object(), {"a": 1}), (("id", ("id",)), (["id", "at"], ("id", "at"))))
 PREFIX = text(optional=True)
 WHOLE_PARTITION = Row(("1", -1, True, 1.5, object()))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tidegate.core.arguments import described
-from tidegate.core.errors import ConfigurationError
+from tidegate.kafka.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from tidegate.kafka.errors import ProducerError
@@ -36,17 +36,17 @@ class Outgoing:
         if self.headers is not None and (
             isinstance(self.headers, (str, bytes)) or not isinstance(self.headers, Iterable)
         ):
-            raise ConfigurationError(f"headers: expected a mapping or pairs, not {described(self.headers)}")
+            raise InvalidArgument(f"headers: expected a mapping or pairs, not {described(self.headers)}")
 
 
 def check_options(topic: str, partition: int | None, timestamp: int | None) -> None:
-    """Raise a :class:`ConfigurationError` for what cannot be sent; called for every record, so it is quick."""
+    """Raise a :class:`InvalidArgument` for what cannot be sent; called for every record, so it is quick."""
     if topic.__class__ is not str or not topic:
-        raise ConfigurationError(f"topic: expected the name of a topic, not {described(topic) if topic else 'nothing'}")
+        raise InvalidArgument(f"topic: expected the name of a topic, not {described(topic) if topic else 'nothing'}")
     if partition is not None and not _is_amount(partition):
-        raise ConfigurationError(f"partition: expected a number of at least 0, or None, not {described(partition)}")
+        raise InvalidArgument(f"partition: expected a number of at least 0, or None, not {described(partition)}")
     if timestamp is not None and not _is_amount(timestamp):
-        raise ConfigurationError(f"timestamp: expected milliseconds since 1970, or None, not {described(timestamp)}")
+        raise InvalidArgument(f"timestamp: expected milliseconds since 1970, or None, not {described(timestamp)}")
 
 
 def _is_amount(given: object) -> bool:

@@ -36,7 +36,7 @@ def serializer(name: str, choice: SerializerChoice) -> Serializer:
 def _serializer(given: Any) -> Serializer | None:
     if isinstance(given, str):
         return _BY_NAME.get(given)
-    return given if callable(given) and not isinstance(given, type) else None
+    return given if callable(given) else None
 
 
 def by_type(value: Any) -> bytes | None:
