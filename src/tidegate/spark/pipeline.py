@@ -6,11 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from inspect import signature
+from typing import TYPE_CHECKING, Annotated, Any, Never, TypeAlias
 
 from sqlalchemy import URL, Engine
 
-from tidegate.core.arguments import Kind, Seconds, argument
+from tidegate.core.arguments import Kind, Seconds, argument, refuse_unknown
 from tidegate.core.delivery import CommitMode, Delivery
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.recovery import OutOfRange, Recreated
@@ -77,7 +78,9 @@ class Pipeline:
         spark: SparkSession | SparkOptions | None = None,
         observers: Iterable[Observer] = (),
         on_batch: Callable[[BatchReport], None] | None = None,
+        **unknown: Never,
     ) -> None:
+        refuse_unknown("a pipeline", unknown.keys(), signature(Pipeline).parameters.keys() - {"unknown"})
         self.spec = PipelineSpec(
             argument("topics", tuple[str, ...], topics),
             argument("into", TableArgument, into),
