@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, assert_never
 
 from tidegate.app.binding import Binding, bind
 from tidegate.app.commit import Handle
@@ -73,6 +73,8 @@ class Listener:
                 return partial(self.does.strict, self.spec.group)
             case Handling():
                 return partial(Handling(self.does.binding, Fail()).prepare, on_retry=tell_nobody)
+            case other:
+                assert_never(other)
 
     def computing(self, on_retry: OnRetry) -> Computing | None:
         """The pool of one member, if it has one."""

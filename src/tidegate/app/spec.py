@@ -52,7 +52,7 @@ class Topics:
                 re.compile(self.pattern)
             except re.error as error:
                 raise ConfigurationError(
-                    f"topics: the pattern {self.pattern!r} is no regular expression: {error}"
+                    f"topics: the pattern {self.pattern!r} is not a regular expression: {error}"
                 ) from None
 
     @classmethod

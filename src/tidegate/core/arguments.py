@@ -356,7 +356,7 @@ def _client_config(given: Any) -> dict[str, Any] | None:
         return None
     for key, value in given.items():
         if not isinstance(key, str) or not key.strip():
-            raise ConfigurationError(f"the names of librdkafka's settings are strings, and {_quoted(key)} is none")
+            raise ConfigurationError(f"the names of librdkafka's settings are strings, not {_quoted(key)}")
         is_callback = callable(value) and not isinstance(value, type)
         if passed_through(value) is None and not is_callback and key != "logger":
             raise ConfigurationError(f"{key!r}: expected a string, a number, or true or false, not {described(value)}")

@@ -91,7 +91,13 @@ class Recreated(StrEnum):
     @property
     def restart(self) -> bool:
         """What :meth:`Ledger.claim` takes."""
-        return self is Recreated.RESTART
+        match self:
+            case Recreated.RESTART:
+                return True
+            case Recreated.STOP:
+                return False
+            case other:
+                assert_never(other)
 
 
 @dataclass(frozen=True, slots=True)

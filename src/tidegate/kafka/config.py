@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar, assert_never
 
 from confluent_kafka import Consumer, KafkaException
 
@@ -104,12 +104,15 @@ def consumer_config(kafka: Mapping[str, Any], group: str, protocol: Protocol, se
         "enable.partition.eof": True,
         "isolation.level": "read_committed",
     }
-    if protocol is Protocol.CONSUMER:
-        config["group.protocol"] = "consumer"  # the session timeout is the broker's to say then
-    else:
-        config["partition.assignment.strategy"] = protocol.value
-        config["session.timeout.ms"] = int(session_timeout * 1000)
-        config.setdefault("max.poll.interval.ms", max(300_000, config["session.timeout.ms"]))  # not below the other
-        # Several heartbeats fit into a session, also into a short one.
-        config.setdefault("heartbeat.interval.ms", min(3000, int(session_timeout * 1000 / 3)))
+    match protocol:
+        case Protocol.CONSUMER:
+            config["group.protocol"] = "consumer"  # the session timeout is the broker's to say then
+        case Protocol.RANGE | Protocol.ROUND_ROBIN | Protocol.COOPERATIVE:
+            config["partition.assignment.strategy"] = protocol.value
+            config["session.timeout.ms"] = int(session_timeout * 1000)
+            config.setdefault("max.poll.interval.ms", max(300_000, config["session.timeout.ms"]))  # not below the other
+            # Several heartbeats fit into a session, also into a short one.
+            config.setdefault("heartbeat.interval.ms", min(3000, int(session_timeout * 1000 / 3)))
+        case other:
+            assert_never(other)
     return config

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, assert_never
 
 from tidegate.core.arguments import Amount, argument, several
 from tidegate.core.names import check_group, check_topic
@@ -85,9 +85,15 @@ class Operator:
     def set_paused(self, preview: PausePreview, *, user: str, reason: str | None = None) -> bool:
         """Pause or resume the group; whether that changed anything."""
         note = _note(preview.action, user, reason)
-        if preview.action is Action.PAUSE:
-            return self._ledger.pause(preview.group, note=note)
-        return self._ledger.resume(preview.group, note=note)
+        match preview.action:
+            case Action.PAUSE:
+                return self._ledger.pause(preview.group, note=note)
+            case Action.RESUME:
+                return self._ledger.resume(preview.group, note=note)
+            case Action.REWIND | Action.SKIP:
+                raise ChangeRefused(f"a {preview.action} moves positions; give its preview to execute()")
+            case other:
+                assert_never(other)
 
     def _edit(
         self, action: Action, group: str, topic: str, target: Target, *, partitions: Collection[int], force: bool
