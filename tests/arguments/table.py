@@ -163,6 +163,8 @@ KAFKA = Row(
         [],
         {5: "x"},
         {"bootstrap.servers": None},
+        {"bootstrap.servers": ""},
+        {"bootstrap.servers": 9092},
         {"bootstrap.servers": "a", "fetch.min.bytes": [1]},
         {"bootstrap.servers": "a", "fetch.min.bites": 1},
         {"bootstrap.servers": "a", "fetch.min.bytes": "few"},
@@ -170,7 +172,21 @@ KAFKA = Row(
     (("localhost:9092", {"bootstrap.servers": "localhost:9092"}),),
 )
 LEDGER = Row(
-    ("", "shop.db", "oracle://db", "no url", 5, True, object(), SqlLedger, Consumer), (("memory://", MemoryLedger),)
+    (
+        "",
+        "memory:",
+        "memory://shop",
+        "sqlite+aiosqlite:///shop.db",
+        "shop.db",
+        "oracle://db",
+        "no url",
+        5,
+        True,
+        object(),
+        SqlLedger,
+        Consumer,
+    ),
+    (("memory://", MemoryLedger),),
 )
 LIMITS = Row((5, "10s", True, object(), Limits, {"hold": 1}))
 FORMAT = Row(("avro", "JSON", "", 5, None, CsvFormat, object()), (("json", "json"),))

@@ -23,9 +23,11 @@ from tidegate import (
     Timestamp,
 )
 from tidegate.core.recovery import Stop, decide
+from tidegate.ledger import MemoryLedger
 from tidegate.operate import Survey
 from tidegate.settings import Settings
 from tidegate.spark import Pipeline
+from tidegate.tables import CsvFormat
 
 SECRET = "s3cret-pl4nted"
 PIPELINE = {"topics": "orders", "into": "orders", "group": "g", "kafka": "a:1", "ledger": "sqlite:///unused.db"}
@@ -213,3 +215,29 @@ def test_a_name_is_a_table_that_rows_are_appended_to() -> None:
 def test_a_time_without_a_zone_is_refused() -> None:
     assert "start: expected" in refusal(app().listener, "orders", group="g", start=datetime(2026, 11, 1))
     app().listener("orders", group="g", start=datetime(2026, 11, 1, tzinfo=UTC))
+
+
+def test_named_partitions_are_read_by_one_thread_of_one_process() -> None:
+    said = refusal(app().listener, partitions=[("orders", 0)], group="g", threads=2)
+    assert said.startswith("threads: 2 of them would each read the named partitions")
+    made = app()
+    made.listener(partitions=[("orders", 0)], group="g")(handle)
+    made.worker = 1
+    assert "a listener names its partitions: several workers would each read them" in refusal(made.run)
+
+
+def test_a_topic_that_is_named_twice_is_read_once() -> None:
+    made = app()
+    made.listener(["orders", "orders"], group="g")(handle)
+    assert made.listeners[0].spec.topics.subscription == ["orders"]
+
+
+def test_a_source_that_the_csv_does_not_have_is_refused_where_the_sink_is_declared() -> None:
+    columns = {"id": "value.number"}
+    said = refusal(app(ledger="sqlite://").sink, "orders", into="orders", format=CsvFormat(["id"]), columns=columns)
+    assert "column 'id' cannot come from 'value.number': the CSV's fields are id" in said
+
+
+@pytest.mark.parametrize("ledger", ["memory://", "redis://localhost:1", MemoryLedger()])
+def test_a_pipeline_without_tables_is_refused_where_it_is_declared(ledger: object) -> None:
+    assert "it needs a ledger in a SQL database" in refusal(Pipeline, **{**PIPELINE, "ledger": ledger})

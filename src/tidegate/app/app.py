@@ -178,6 +178,11 @@ class App:
                 "the app has no listener; decorate a function with @app.listener(topics, group=…), or add an "
                 "app.sink(topics, into=Table(…))"
             )
+        if self.worker is not None and any(listener.spec.topics.partitions for listener in self.listeners):
+            raise ConfigurationError(
+                "a listener names its partitions: several workers would each read them, and stop one another; run it "
+                "without --workers, or let a group share the topic out"
+            )
         if self.ledger is not None:
             self.ledger.create()
         failures: list[BaseException] = []

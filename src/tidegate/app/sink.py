@@ -46,6 +46,10 @@ class Sink:
 
     def __post_init__(self) -> None:
         convert_arguments(self)
+        check = getattr(self.format, "check", None)  # CSV knows its fields
+        for column, source in sources_of(self.columns or {}).items():
+            if source.is_field and callable(check):
+                check(column, source.path)
 
     @property
     def parts(self) -> set[str] | None:

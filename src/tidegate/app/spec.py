@@ -47,6 +47,7 @@ class Topics:
             raise ConfigurationError("a listener has topics, or a pattern, or partitions: one of the three")
         for topic in self.names:
             check_topic(topic)
+        object.__setattr__(self, "names", tuple(dict.fromkeys(self.names)))  # librdkafka refuses a topic that is twice
         if self.pattern is not None:
             try:
                 re.compile(self.pattern)
@@ -117,6 +118,11 @@ class ListenerSpec:
 
     def __post_init__(self) -> None:
         convert_arguments(self)
+        if self.topics.partitions and self.threads > 1:
+            raise ConfigurationError(
+                f"threads: {self.threads} of them would each read the named partitions, and stop one another; use one, "
+                "or let a group share the topic out"
+            )
         commits_first = self.delivery is Delivery.AT_MOST_ONCE
         if commits_first and self.commit in (CommitStrategy.ASYNCHRONOUS, CommitStrategy.AUTOMATIC):
             raise ConfigurationError(

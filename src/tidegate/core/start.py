@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, NamedTuple, TypeAlias, assert_never
 
-from tidegate.core.arguments import Kind, convert_arguments
-from tidegate.core.errors import ConfigurationError, PositionMissing
+from tidegate.core.arguments import Kind, Label, convert_arguments
+from tidegate.core.errors import PositionMissing
 from tidegate.core.records import TopicPartition
 
 __all__ = ["Earliest", "Latest", "LogOffsets", "Start", "StartStrategy", "Strategy", "Timestamp"]
@@ -89,12 +89,10 @@ class StartStrategy:
     """
 
     start: Start = Earliest()
-    deployment: str | None = None
+    deployment: Label | None = None
 
     def __post_init__(self) -> None:
         convert_arguments(self)
-        if self.deployment == "":
-            raise ConfigurationError("the deployment has no name; give it one, such as deployment='2024-05-replay'")
 
     def offsets(
         self,

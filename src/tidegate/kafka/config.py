@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar, assert_never
 
 from confluent_kafka import Consumer, KafkaException
 
-from tidegate.core.arguments import ClientConfig, Kind, argument, kind_of
+from tidegate.core.arguments import ClientConfig, Kind, Label, argument, kind_of
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.protocols import Protocol
 from tidegate.settings import refuse_unsafe
@@ -36,6 +36,9 @@ def _kafka(given: Any) -> dict[str, Any] | None:
     if isinstance(given, str):
         return {"bootstrap.servers": given} if given.strip() else None
     found: dict[str, Any] | None = kind_of(ClientConfig).convert(given)
+    for name in ("bootstrap.servers", "metadata.broker.list"):
+        if found is not None and name in found:
+            argument(repr(name), Label, found[name])
     return found
 
 

@@ -75,7 +75,7 @@ def refuse_unsafe_sends(config: Mapping[str, Any]) -> None:
     weak = []
     if str(config.get("acks", "all")).lower() not in {"all", "-1"}:
         weak.append("'acks' has to be 'all': otherwise a record is lost with the broker that acknowledged it")
-    if str(config.get("enable.idempotence", True)).lower() in {"false", "0"}:
+    if str(config.get("enable.idempotence", True)).lower() in {"false", "f", "0"}:
         weak.append("'enable.idempotence' has to be true: otherwise a retry may write twice or out of order")
     if _number(config, "retries", 1) < 1:
         weak.append("'retries' has to be more than 0; 'message.timeout.ms' bounds them")

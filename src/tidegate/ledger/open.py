@@ -49,7 +49,7 @@ def open_ledger(
             )
         return _redis_ledger(target, prefix, limits)
     scheme = str(target).partition(":")[0]
-    if scheme == "memory":
+    if str(target) == "memory://":
         return MemoryLedger(limits)
     if scheme in {"redis", "rediss", "unix"}:
         return _redis_ledger(str(target), prefix, limits)
@@ -69,19 +69,22 @@ def _engine(target: str | URL) -> Engine:
         raise ConfigurationError(f"ledger: that is not the URL of a ledger; known are: {_SCHEMES}") from None
     backend = url.get_backend_name()
     if backend not in _DRIVERS:
-        raise ConfigurationError(f"there is no ledger for {backend!r}; known are: {_SCHEMES}")
+        raise ConfigurationError(f"ledger: there is none for {backend!r}; known are: {_SCHEMES}")
     usual = f"{backend}+{_DRIVERS[backend]}"
     if "+" not in url.drivername:
         url = url.set(drivername=usual)
     if url.get_driver_name() == "pymysql":
         url = url.update_query_dict({"client_flag": str(_flags(url) | _LOCAL_FILES)})
     try:
-        return create_engine(url, hide_parameters=True, pool_reset_on_return=None, **_OPTIONS.get(backend, {}))
+        engine = create_engine(url, hide_parameters=True, pool_reset_on_return=None, **_OPTIONS.get(backend, {}))
     except (ImportError, NoSuchModuleError):
+        extra = f"tidegate[{_EXTRAS[backend]}]" if backend in _EXTRAS else "tidegate"
         raise ConfigurationError(
-            f"the driver of {url.drivername}:// is not installed; for {usual}:// run: "
-            f"pip install 'tidegate[{_EXTRAS[backend]}]'"
+            f"ledger: the driver of {url.drivername}:// is not installed; for {usual}:// run: pip install '{extra}'"
         ) from None
+    if engine.dialect.is_async:
+        raise ConfigurationError(f"ledger: {url.drivername} is a driver for asyncio; use {usual}://")
+    return engine
 
 
 # Lets the server ask for rows during LOAD DATA LOCAL, which tables/ answers from memory. It opens no file to the

@@ -102,8 +102,10 @@ class Pipeline:
         check_consumer(client_settings(self._kafka))
         kafka_options(self._kafka, self.spec.group)  # which refuses what Spark's client cannot be told
         self._given_ledger = ledger
-        if not isinstance(ledger, Ledger):
-            open_ledger(ledger).close()  # which refuses what is none
+        opened = ledger if isinstance(ledger, Ledger) else open_ledger(ledger)
+        Destination(self.spec, opened)  # which refuses a ledger without tables
+        if opened is not ledger:
+            opened.close()
         self._given_spark = argument("spark", _SparkArgument | None, spark)
         self._tell = Observers(argument("observers", ObserversArgument, observers))
         self._on_batch = argument("on_batch", Callable[[BatchReport], None] | None, on_batch)

@@ -66,6 +66,7 @@ class PipelineSpec:
 
     def __post_init__(self) -> None:
         convert_arguments(self)
+        object.__setattr__(self, "topics", tuple(dict.fromkeys(self.topics)))
         if not self.topics:
             self._refuse("topics is empty; name one or several")
         for topic in self.topics:

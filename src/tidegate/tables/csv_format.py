@@ -43,12 +43,16 @@ class CsvFormat:
     def reader(self, wanted: Sequence[Wanted], *, part: str = "value", watch: Watch | None = None) -> FieldReader:
         """See :meth:`Format.reader`. There are no new fields: a line with more of them is a misfit."""
         for column, path in wanted:
-            if len(path) != 1 or path[0] not in self.fields:
-                raise ConfigurationError(
-                    f"column {column.name!r} cannot come from '{'.'.join(('value', *path))}': the CSV's fields are "
-                    f"{', '.join(self.fields)}"
-                )
+            self.check(column.name, path)
         return _CsvFields(self, wanted)
+
+    def check(self, column: str, path: Sequence[str]) -> None:
+        """Refuse a column that does not come from one of the fields."""
+        if len(path) != 1 or path[0] not in self.fields:
+            raise ConfigurationError(
+                f"column {column!r} cannot come from '{'.'.join(('value', *path))}': the CSV's fields are "
+                f"{', '.join(self.fields)}"
+            )
 
     def infer(self, feed: Feed, paths: Sequence[tuple[str, ...]] | None) -> dict[tuple[str, ...], ColumnType | None]:
         """See :meth:`Format.infer`: CSV does not tell numbers from text, so all of it is text."""
