@@ -22,9 +22,10 @@ from tidegate.app.member import Member
 from tidegate.app.replay import Replay, Replayed
 from tidegate.app.sink import Sink
 from tidegate.app.spec import ListenerSpec, Topics
-from tidegate.core.arguments import Kind, argument, refuse_unknown
+from tidegate.core.arguments import Amount, Kind, argument, refuse_unknown, several
 from tidegate.core.delivery import Delivery
 from tidegate.core.errors import BrokerUnavailable, ConfigurationError
+from tidegate.core.names import check_group
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.recovery import DeadLetter
 from tidegate.kafka.broker import Broker, KafkaBroker, Membership
@@ -56,6 +57,9 @@ _SettingsArgument: TypeAlias = Annotated[
     Kind("a Settings, or the path of a file", lambda given: given if isinstance(given, _SETTINGS) and given else None),
 ]
 _SETTINGS = (Settings, str, os.PathLike)
+
+
+_Ids: TypeAlias = Annotated[Collection[int], several(Amount, "the number of a dead letter")]
 
 
 class Unset(Enum):
@@ -222,7 +226,9 @@ class App:
         A letter is removed by the transaction that handles its record: exactly once, whoever else replays it. One that
         fails again stays, with one attempt more and the new error. No position moves, and listeners may go on.
         """
-        replay = Replay(self.ledger, self.listeners, group)
+        ids = argument("ids", _Ids | None, ids)
+        tell = argument("tell", Callable[[Replayed], object], tell)
+        replay = Replay(self.ledger, self.listeners, check_group(group))
         # All are listed first: what fails on Redis is parked anew, and would be met again.
         wanted = [parked.id for parked in find_letters(replay.ledger, group, ids, topic)]
         done = []

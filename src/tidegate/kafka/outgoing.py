@@ -32,10 +32,12 @@ class Outgoing:
     timestamp: int | None = None
 
     def __post_init__(self) -> None:
-        check_options(self.topic, self.partition, self.timestamp)
-        if self.headers is not None and (
-            isinstance(self.headers, (str, bytes)) or not isinstance(self.headers, Iterable)
-        ):
+        if self.partition is None and self.timestamp is None and self.topic.__class__ is str and self.topic:
+            if self.headers is None:  # as most are: this is run for every record
+                return
+        else:
+            check_options(self.topic, self.partition, self.timestamp)
+        if isinstance(self.headers, (str, bytes)) or not isinstance(self.headers, Iterable | None):
             raise InvalidArgument(f"headers: expected a mapping or pairs, not {described(self.headers)}")
 
 
