@@ -32,7 +32,6 @@ __all__ = [
     "convert_arguments",
     "described",
     "did_you_mean",
-    "instances",
     "kind_of",
     "number",
     "passed_through",
@@ -138,10 +137,9 @@ def refuse_unknown(what: str, given: Collection[str], known: Collection[str]) ->
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """The end of an error: the nearest choice; nothing if none is near."""
-    near = get_close_matches(word.lower().replace("_", "-"), choices := list(choices), 1) or get_close_matches(
-        word.lower(), choices, 1
-    )
-    return f"; did you mean {near[0]!r}?" if near else ""
+    known = {choice.replace("_", "-"): choice for choice in choices}
+    near = get_close_matches(word.lower().replace("_", "-"), known, 1)
+    return f"; did you mean {known[near[0]]!r}?" if near else ""
 
 
 def described(given: object) -> str:
@@ -195,19 +193,18 @@ def kind_of(hint: Any) -> Kind:
         return _mapping(*get_args(hint))
     if get_origin(hint) in (Union, UnionType):
         named = [each for each in get_args(hint) if isinstance(each, type) and issubclass(each, Enum)]
-        return kind_of(named[0]) if named else instances(*get_args(hint))
+        return kind_of(named[0]) if named else _instances(*get_args(hint))
     if get_origin(hint) is Callable:
         return Kind("a function", lambda given: given if callable(given) else None)
     if issubclass(hint, Enum):
         return _choice(hint)
-    return instances(hint)
+    return _instances(hint)
 
 
-def instances(*classes: type, such_as: str = "") -> Kind:
+def _instances(*classes: type) -> Kind:
     """Values of these classes, as they are."""
     names = " or ".join(each.__name__ for each in classes)
-    expected = f"a {names}" + (f", such as {such_as}" if such_as else "")
-    return Kind(expected, lambda given: given if isinstance(given, classes) else None)
+    return Kind(f"a {names}", lambda given: given if isinstance(given, classes) else None)
 
 
 def _choice(enum: type[Enum]) -> Kind:
