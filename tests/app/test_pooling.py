@@ -166,7 +166,10 @@ def test_a_handler_that_cannot_run_outside_of_the_transaction_is_refused(functio
 @pytest.mark.parametrize(("setting", "value"), [("workers", 0), ("ordering", "offset")])
 def test_settings_of_a_pool_that_make_no_sense_are_refused(setting: str, value: object) -> None:
     app = App("nowhere:1", "memory://")
-    with pytest.raises(ConfigurationError, match=r"at least one worker|no ordering 'offset'; use 'partition' or 'key'"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"workers: expected a whole|ordering: expected one of 'partition', 'key', not 'offset'",
+    ):
         app.listener("orders", group="g", **{"workers": 1, setting: value})(fail_on_bad)
 
 

@@ -41,5 +41,5 @@ def test_a_deployment_needs_a_name_and_a_timestamp_is_not_negative() -> None:
         with pytest.raises(ConfigurationError, match="deployment"):
             StartStrategy(deployment=name)
     assert StartStrategy(deployment="é" * 127).deployment == "é" * 127
-    with pytest.raises(ConfigurationError, match="timestamp"):
+    with pytest.raises(ConfigurationError, match="at: expected a time"):
         Timestamp(-1)

@@ -187,8 +187,16 @@ def test_a_topic_need_not_be_named_again(kafka: Kafka) -> None:
         ({"linger.ms": 5}, {}, "no broker is named"),
         ({"bootstrap.servers": "b", "delivery.report.only.error": True}, {}, "would wait for ever"),
         ({"bootstrap.servers": "b", "dr_cb": print}, {}, "SendListener"),
-        ({"bootstrap.servers": "b"}, {"value_serializer": "xml"}, "there is no serializer 'xml'"),
-        ({"bootstrap.servers": "b"}, {"partitioner": "murmur3"}, "there is no partitioner 'murmur3'"),
+        (
+            {"bootstrap.servers": "b"},
+            {"value_serializer": "xml"},
+            "value_serializer: expected 'bytes', 'str', 'json' or a function that returns bytes, not 'xml'",
+        ),
+        (
+            {"bootstrap.servers": "b"},
+            {"partitioner": "murmur3"},
+            "partitioner: expected 'murmur2', 'round-robin' or a function, not 'murmur3'",
+        ),
         ({"bootstrap.servers": "b"}, {"max_block": -1}, "max_block"),
     ],
 )

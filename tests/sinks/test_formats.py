@@ -84,7 +84,7 @@ def test_what_can_never_work_is_refused_before_the_first_record(shop: Shop) -> N
     for said, into, settings in [
         ("has no column 'nowhere'", {}, {"columns": {"nowhere": "value.id"}}),
         ("cannot come from 'valeu.id'", {}, {"columns": {"id": "valeu.id"}}),
-        ("no format 'xml'", {}, {"format": "xml"}),
+        ("format: expected 'json', .*, not 'xml'", {}, {"format": "xml"}),
         ("told apart by id", {"key": "id", "mode": "upsert"}, {}),
         ("needs a value in every row", {}, {"columns": {"note": "value.note"}}),
     ]:

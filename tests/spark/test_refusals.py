@@ -56,7 +56,7 @@ def refused(
         ({"transform": "select 1", "where": "true"}, "leave out columns and where"),
         ({"transform": "select 1", "commit": "partition"}, "no one position stands for them"),
         ({"commit": "partition"}, "SQLite's file"),
-        ({"format": "yaml"}, "no format 'yaml'"),
+        ({"format": "yaml"}, "format: expected 'json', .*, not 'yaml'"),
         ({"format": "text"}, "columns="),
         ({"columns": {}}, "columns is empty"),
         ({"max_records": 0}, "max_records"),
@@ -92,7 +92,7 @@ def test_every_and_the_kinds_of_runs_are_checked(orders: Orders, shop: Place, sp
     pipeline = Pipeline(
         orders.name, Table(shop.name), group=GROUP, kafka=orders.bootstrap, ledger=shop.ledger, spark=spark
     )
-    with pytest.raises(ConfigurationError, match="'1 fortnight' is no duration"):
+    with pytest.raises(ConfigurationError, match="every: expected a number of seconds, .* not '1 fortnight'"):
         pipeline.run("1 fortnight")
     with pytest.raises(ConfigurationError, match="not both"):
         pipeline.run(available_now=True, once=True)

@@ -19,7 +19,7 @@ from tidegate.tables import ColumnType, Mode, Table
     [
         ({"mode": "upsert"}, "mode 'upsert' needs key="),
         ({"mode": "accumulate"}, "mode 'accumulate' needs key="),
-        ({"mode": "merge"}, "there is no mode 'merge'; use 'append', 'upsert' or 'accumulate'"),
+        ({"mode": "merge"}, "mode: expected one of 'append', 'upsert', 'accumulate', not 'merge'"),
         ({"key": ("a", "a")}, "names a column twice"),
         ({"add": "n"}, "goes with mode='accumulate' only"),
         ({"mode": "accumulate", "key": "a", "add": "a"}, "'a' is in the key"),
@@ -28,7 +28,7 @@ from tidegate.tables import ColumnType, Mode, Table
         ({"create": True, "key": "a", "columns": {"b": int}}, "needs the type of 'a'"),
         ({"columns": {"a": "number"}}, "column 'a': there is no column type 'number'; known are boolean"),
         ({"columns": {"a": "text(5,2)"}}, "there is no column type"),
-        ({"columns": {"a": "decimal(2,5)"}}, "cannot be: it needs at least one digit"),
+        ({"columns": {"a": "decimal(2,5)"}}, "scale: expected at most 2, the precision, not 5"),
         ({"columns": {"a": set}}, "there is no column type for set"),
         ({"key": ""}, "cannot be the name"),
         ({"schema": ""}, "cannot be the name of a schema"),

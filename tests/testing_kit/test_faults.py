@@ -77,9 +77,9 @@ def test_a_fault_that_does_not_strike_is_an_error(new_shop: NewShop) -> None:
 
 
 def test_there_is_no_turn_before_the_first() -> None:
-    with pytest.raises(ConfigurationError, match="no turn 0"):
+    with pytest.raises(ConfigurationError, match="turn: expected a whole number of at least 1, not 0"):
         Crash(Step.POLLED, turn=0)
-    with pytest.raises(ConfigurationError, match="no turn 0"):
+    with pytest.raises(ConfigurationError, match="turn: expected a whole number of at least 1, not 0"):
         LostAnswer(committed=True, turn=0)
 
 

@@ -4,42 +4,46 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 import re
 import signal
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeAlias, TypeVar, assert_never
 
 from sqlalchemy import URL, Engine
 
+from tidegate.app.decoding import DecoderArgument
 from tidegate.app.health import AppHealth
 from tidegate.app.listener import Listener
 from tidegate.app.member import Member
 from tidegate.app.replay import Replay, Replayed
 from tidegate.app.sink import Sink
 from tidegate.app.spec import ListenerSpec, Topics
+from tidegate.core.arguments import Amount, Kind, argument, refuse_unknown, several
 from tidegate.core.delivery import Delivery
 from tidegate.core.errors import BrokerUnavailable, ConfigurationError
+from tidegate.core.names import check_group
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.recovery import DeadLetter
 from tidegate.kafka.broker import Broker, KafkaBroker, Membership
-from tidegate.kafka.config import address_of
+from tidegate.kafka.config import address_of, check_consumer, client_config, consumer_config
 from tidegate.kafka.positions import KafkaPositions
 from tidegate.kafka.producer import Producer
 from tidegate.kafka.topic_to_topic import TopicToTopic
 from tidegate.ledger import Ledger, Limits, open_ledger
 from tidegate.ledger.letters import find_letters
-from tidegate.observe.observer import Observer, Observers, Retried
+from tidegate.observe.observer import Observer, Observers, ObserversArgument, Retried
 from tidegate.settings import Settings, refuse_unsafe
-from tidegate.tables.table import Table
+from tidegate.tables.table import Table, TableArgument
 
 if TYPE_CHECKING:
     import redis
 
+    from tidegate.tables.choice import FormatChoice
     from tidegate.tables.sources import Mapped
-    from tidegate.tables.target import FormatChoice
 
 __all__ = ["App", "Listener"]
 
@@ -48,8 +52,18 @@ _TRIES = 4  # of half a second each: a busy broker is no broker that is away
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+_SettingsArgument: TypeAlias = Annotated[
+    Settings | str | os.PathLike[str],
+    Kind("a Settings, or the path of a file", lambda given: given if isinstance(given, _SETTINGS) and given else None),
+]
+_SETTINGS = (Settings, str, os.PathLike)
+
+
+_Ids: TypeAlias = Annotated[Collection[int], several(Amount, "the number of a dead letter")]
+
+
 class Unset(Enum):
-    """That something was not said, which is not the same as ``None``."""
+    """Sentinel: argument not passed."""
 
     UNSET = "unset"
 
@@ -67,20 +81,23 @@ class App:
         kafka: str | Mapping[str, Any] | None = None,
         ledger: str | URL | Engine | redis.Redis | Ledger[Any] | Unset | None = Unset.UNSET,
         *,
-        settings: Settings | str | None = None,
+        settings: Settings | str | os.PathLike[str] | None = None,
         observers: Iterable[Observer] = (),
     ) -> None:
         """What is not given here comes from ``settings``: an object, a file, or what :meth:`Settings.load` finds."""
-        self.settings = settings if isinstance(settings, Settings) else Settings.load(settings)
+        chosen = argument("settings", _SettingsArgument | None, settings)
+        self.settings = chosen if isinstance(chosen, Settings) else Settings.load(chosen)
         self.kafka: dict[str, Any] = self.settings.kafka.configuration()
         if kafka is not None:
-            self.kafka |= {"bootstrap.servers": kafka} if isinstance(kafka, str) else kafka
+            self.kafka |= client_config(kafka)
         refuse_unsafe(self.kafka)
         if "bootstrap.servers" not in self.kafka:
             raise ConfigurationError("no broker is named; pass kafka='host:9092', or set it in tidegate.toml")
+        check_consumer(self.kafka)
+        self.observers = Observers(argument("observers", ObserversArgument, observers))
         self.ledger, self._owns_ledger = self._opened(ledger)
         self.broker: Broker = KafkaBroker()
-        self.observers = Observers(observers)
+        self.worker: int | None = None  # its number, where several processes run the app
         self.listeners: list[Listener] = []
         self._members: list[Member] = []
         self._in_kafka: list[KafkaPositions] = []
@@ -113,10 +130,10 @@ class App:
         ``decoder`` makes values of records (``"json"``, ``"text"``, ``"bytes"`` or a function of the record); the other
         ``settings`` are those of :class:`~tidegate.app.spec.ListenerSpec`. What cannot be bound is refused here.
         """
-        subscription = _topics(topics, partitions)
+        spec = self._spec("a listener", Topics.of(topics, partitions), group, settings)
+        decoder = argument("decoder", DecoderArgument | None, decoder)
 
         def register(function: F) -> F:
-            spec = self._spec(subscription, group, settings)
             self.listeners.append(Listener.of(function, decoder, spec, has_ledger=self.ledger is not None))
             return function
 
@@ -126,7 +143,7 @@ class App:
         self,
         topics: str | Sequence[str] | re.Pattern[str] | None = None,
         *,
-        into: Table,
+        into: Table | str,
         group: str | None = None,
         partitions: Iterable[TopicPartition] = (),
         format: FormatChoice = "json",
@@ -140,32 +157,43 @@ class App:
         fields of their names. The group is ``sink-<table>`` unless another one is named. Records that do not fit are
         dead letters unless ``on_error`` says otherwise. The other ``settings`` are a listener's.
         """
-        spec = self._spec(_topics(topics, partitions), group or f"sink-{into}", {"on_error": DeadLetter(), **settings})
-        listener = Listener.into(Sink(into, format, columns), spec, ledger=self.ledger)
+        sink = Sink(argument("into", TableArgument, into), format, columns)
+        name = f"sink-{sink.into}" if group is None else group
+        spec = self._spec("a sink", Topics.of(topics, partitions), name, {"on_error": DeadLetter(), **settings})
+        listener = Listener.into(sink, spec, ledger=self.ledger)
         self.listeners.append(listener)
         return listener
 
-    def _spec(self, topics: Topics, group: str, settings: Mapping[str, Any]) -> ListenerSpec:
-        if unknown := settings.keys() - ListenerSpec.__dataclass_fields__.keys():
-            known = ", ".join(sorted(ListenerSpec.__dataclass_fields__.keys() - {"topics", "group"}))
-            raise ConfigurationError(f"a listener has no setting {', '.join(sorted(unknown))}; it has {known}")
-        return ListenerSpec(topics=topics, group=group, **{**self.settings.listener.defaults(), **settings})
+    def _spec(self, what: str, topics: Topics, group: str, settings: Mapping[str, Any]) -> ListenerSpec:
+        refuse_unknown(what, settings.keys(), ListenerSpec.__dataclass_fields__.keys() - {"topics", "group"})
+        spec = ListenerSpec(topics=topics, group=group, **{**self.settings.listener.defaults(), **settings})
+        kafka = {**self.kafka, **spec.kafka}
+        check_consumer(kafka | consumer_config(kafka, spec.group, spec.protocol, spec.session_timeout))
+        return spec
 
     def run(self, *, until_caught_up: bool = False) -> int:
         """Run every listener until SIGTERM or SIGINT, until all have caught up, or until one fails, which is raised.
 
         The first signal finishes the transactions under way, releases and leaves; a second one stops at once.
         """
+        until_caught_up = argument("until_caught_up", bool, until_caught_up)
         if not self.listeners:
             raise ConfigurationError(
                 "the app has no listener; decorate a function with @app.listener(topics, group=…), or add an "
                 "app.sink(topics, into=Table(…))"
             )
+        if self.worker is not None and any(listener.spec.topics.partitions for listener in self.listeners):
+            raise ConfigurationError(
+                "a listener names its partitions: several workers would each read them, and stop one another; run it "
+                "without --workers, or let a group share the topic out"
+            )
         if self.ledger is not None:
             self.ledger.create()
         failures: list[BaseException] = []
         self._members = [
-            self._member(listener, until_caught_up) for listener in self.listeners for _ in range(listener.spec.threads)
+            self._member(listener, until_caught_up, thread)
+            for listener in self.listeners
+            for thread in range(listener.spec.threads)
         ]
         threads = [
             threading.Thread(target=self._run, args=(member, failures), name=f"tidegate-member-{number}")
@@ -198,7 +226,9 @@ class App:
         A letter is removed by the transaction that handles its record: exactly once, whoever else replays it. One that
         fails again stays, with one attempt more and the new error. No position moves, and listeners may go on.
         """
-        replay = Replay(self.ledger, self.listeners, group)
+        ids = argument("ids", _Ids | None, ids)
+        tell = argument("tell", Callable[[Replayed], object], tell)
+        replay = Replay(self.ledger, self.listeners, check_group(group))
         # All are listed first: what fails on Redis is parked anew, and would be met again.
         wanted = [parked.id for parked in find_letters(replay.ledger, group, ids, topic)]
         done = []
@@ -282,9 +312,9 @@ class App:
             failures.append(error)
             self.stop()
 
-    def _member(self, listener: Listener, until_caught_up: bool) -> Member:
+    def _member(self, listener: Listener, until_caught_up: bool, thread: int) -> Member:
         spec = listener.spec
-        kafka = {**self.kafka, **spec.kafka}
+        kafka = self._one_of_several(listener, thread, {**self.kafka, **spec.kafka})
 
         def retried(record: Record, attempts: int, after: float, error: Exception) -> None:
             self.observers(Retried(spec.group, record.source, record.offset, attempts, after, type(error).__name__))
@@ -307,11 +337,30 @@ class App:
             self._in_kafka.append(ledger)
         return member
 
+    def _one_of_several(self, listener: Listener, thread: int, kafka: dict[str, Any]) -> dict[str, Any]:
+        """Settings in which a static member has a name of its own: two members of one name fence each other.
+
+        Its number among the members of the group in this process is the same after every restart.
+        """
+        name, group = kafka.get("group.instance.id"), listener.spec.group
+        members = [
+            (each, number) for each in self.listeners if each.spec.group == group for number in range(each.spec.threads)
+        ]
+        if name is None or (len(members) == 1 and self.worker is None):
+            return kafka
+        place = next(i for i, (each, number) in enumerate(members) if each is listener and number == thread)
+        return {**kafka, "group.instance.id": f"{name}-{self.worker or 0}-{place}"}
+
     @staticmethod
     def _positions(spec: ListenerSpec, kafka: Mapping[str, Any]) -> KafkaPositions:
         """Positions kept in Kafka: in its transactions, if it is to be exactly once."""
-        is_exact = spec.delivery is Delivery.EXACTLY_ONCE
-        return TopicToTopic(kafka, spec.group) if is_exact else KafkaPositions(spec.commit)
+        match spec.delivery:
+            case Delivery.EXACTLY_ONCE:
+                return TopicToTopic(kafka, spec.group)
+            case Delivery.AT_LEAST_ONCE | Delivery.AT_MOST_ONCE:
+                return KafkaPositions(spec.commit)
+            case other:
+                assert_never(other)
 
 
 class _Signals:
@@ -334,12 +383,3 @@ class _Signals:
     def __exit__(self, *_: object) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)
-
-
-def _topics(topics: str | Sequence[str] | re.Pattern[str] | None, partitions: Iterable[TopicPartition]) -> Topics:
-    named = tuple(TopicPartition(*tp) for tp in partitions)
-    if isinstance(topics, re.Pattern):
-        return Topics(pattern=topics.pattern, partitions=named)
-    if isinstance(topics, str):
-        return Topics(pattern=topics, partitions=named) if topics.startswith("^") else Topics((topics,), None, named)
-    return Topics(tuple(topics or ()), None, named)

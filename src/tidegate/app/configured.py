@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, assert_never
 
 from tidegate.app.app import App
 from tidegate.core.errors import ConfigurationError
@@ -41,8 +41,12 @@ def _add(app: App, said: SinkSettings) -> None:
 
 
 def _format(said: SinkSettings) -> Any:
-    if said.format is SinkFormat.JSON:
-        return "json"
-    from tidegate.tables import CsvFormat  # noqa: PLC0415 - needs an extra
+    match said.format:
+        case SinkFormat.JSON:
+            return "json"
+        case SinkFormat.CSV:
+            from tidegate.tables import CsvFormat  # noqa: PLC0415 - needs an extra
 
-    return CsvFormat(said.fields)
+            return CsvFormat(said.fields)
+        case other:
+            assert_never(other)

@@ -7,13 +7,14 @@ import math
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import partial
-from typing import Any, NoReturn, Protocol, TypeAlias
+from typing import Annotated, Any, NoReturn, Protocol, TypeAlias
 
 from tidegate.app.conversion import Conversion, Mismatch, NotFromJson, shown
+from tidegate.core.arguments import Kind, argument
 from tidegate.core.errors import ConfigurationError, TidegateError
 from tidegate.core.records import Record
 
-__all__ = ["Decoder", "DecoderChoice", "Decoding", "DecodingError"]
+__all__ = ["Decoder", "DecoderArgument", "DecoderChoice", "Decoding", "DecodingError"]
 
 _CHOICES = "'json', 'text', 'bytes' or a function that takes the Record"
 
@@ -34,6 +35,18 @@ class Decoder(Protocol):
 
 DecoderChoice: TypeAlias = str | Decoder | None
 """The name of a built-in decoder; a function of one's own; or ``None``: what the annotation suggests."""
+
+_NAMES = ("json", "text", "bytes")
+
+
+def _decoder(given: Any) -> str | Decoder | None:
+    if isinstance(given, str):
+        return given if given in _NAMES else None
+    return given if callable(given) else None
+
+
+DecoderArgument: TypeAlias = Annotated[Any, Kind(_CHOICES, _decoder, _NAMES)]
+"""A decoder as an argument."""
 
 
 class Decoding:
@@ -84,15 +97,12 @@ def _chosen(kind: Any, optional: bool, decoder: DecoderChoice, names: Mapping[st
             return _from_json(Conversion(kind | None if optional and kind is not Any else kind, names))
         except NotFromJson as error:
             raise ConfigurationError(f"{error}; give the listener a decoder: {_CHOICES}") from None
+    decoder = argument("decoder", DecoderArgument, decoder)
     if isinstance(decoder, str):
-        if decoder not in _BY_NAME:
-            raise ConfigurationError(f"there is no decoder {decoder!r}; use {_CHOICES}")
         made, built_in = _BY_NAME[decoder]
         if kind not in (made, Any, object):
             raise ConfigurationError(f"the decoder {decoder!r} makes {made.__name__}, not {shown(kind)}")
         return built_in
-    if not callable(decoder):
-        raise ConfigurationError(f"{type(decoder).__name__} is no decoder; use {_CHOICES}")
     return decoder
 
 

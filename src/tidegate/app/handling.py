@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, assert_never
 
 from sqlalchemy.exc import StatementError
 
@@ -15,7 +15,7 @@ from tidegate.app.decoding import DecodingError
 from tidegate.core.errors import TidegateError
 from tidegate.core.letters import Letter
 from tidegate.core.records import Record, TopicPartition
-from tidegate.core.recovery import Again, Fail, FailurePolicy, Park, Retry, StepOver, decide
+from tidegate.core.recovery import Again, Fail, FailurePolicy, Park, Retry, StepOver, Stop, decide
 from tidegate.core.tries import NO_TRIES, Computed, Done, Tried, Tries
 from tidegate.ledger.transaction import Transaction
 
@@ -121,7 +121,10 @@ class Handling:
                 return StepOver(f"skipped after {described(error)}")
             case Park():
                 return Park(described(error), attempts)
-        return None
+            case Stop():
+                return None
+            case other:
+                assert_never(other)
 
     def failed(self, group: str, record: Record, attempts: int, error: Exception, among: int = 1) -> HandlerFailed:
         """What to stop with; ``among`` so many records from this one on, if which of them it was is not known."""
@@ -190,9 +193,11 @@ class _Run:
                     self._done.add(place)
                 case StepOver() | Park():
                     self._given_up[place] = settled
-                case _:
+                case Computed() | None:
                     places.append(place)
-                    values.append(settled.writes if isinstance(settled, Computed) else record)
+                    values.append(record if settled is None else settled.writes)
+                case other:
+                    assert_never(other)
         self._places, self._values = places, values
         self._records = [self._all[place] for place in places]
 
@@ -340,6 +345,8 @@ class _Run:
                     skipped.append(Skipped(self._all[place], note))
                 case Park(error, attempts):
                     parked.append(Letter(self._all[place], error, attempts))
+                case other:
+                    assert_never(other)
         for letter in parked:
             self._tx.park(letter)
         return Handled(len(self._all) - len(skipped) - len(parked), tuple(skipped), tuple(parked))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable
+from typing import assert_never
 
 from tidegate.app.computing import Computing
 from tidegate.app.spec import ListenerSpec
@@ -213,6 +214,8 @@ class Intake:
                 self._source.pause(partitions)
             case ResumePartitions(partitions):
                 self._resume(partitions)
+            case other:
+                assert_never(other)
 
     def begin(self, at: SeekTo) -> None:
         """A stretch of reading begins, which needs no seek if its partition is just being assigned."""

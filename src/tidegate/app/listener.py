@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, assert_never
 
 from tidegate.app.binding import Binding, bind
 from tidegate.app.commit import Handle
@@ -73,6 +73,8 @@ class Listener:
                 return partial(self.does.strict, self.spec.group)
             case Handling():
                 return partial(Handling(self.does.binding, Fail()).prepare, on_retry=tell_nobody)
+            case other:
+                assert_never(other)
 
     def computing(self, on_retry: OnRetry) -> Computing | None:
         """The pool of one member, if it has one."""
@@ -87,6 +89,10 @@ def _refuse_without_ledger(spec: ListenerSpec, bound: Binding) -> None:
         raise ConfigurationError(
             f"{bound.name}: a pool runs the function before the position moves, and AT_MOST_ONCE is to move it first. "
             "Leave workers out, or ask for AT_LEAST_ONCE"
+        )
+    if spec.start.deployment is not None:
+        raise ConfigurationError(
+            f"{bound.name}: the names of deployments are kept in the ledger, and the app has none; leave deployment out"
         )
     policy = spec.on_error
     while isinstance(policy, Retry):

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, assert_never
 
 from tidegate.app.commit import Commit, Handle
 from tidegate.app.computing import Computing
@@ -347,12 +347,15 @@ class Member:
         if log is None:
             return
         verdict = out_of_range(self._spec.out_of_range, self._spec.group, partition, state.position, log)
-        if isinstance(verdict, Stop):
-            self._error = ListenerStopped(verdict.reason)
-        elif isinstance(verdict, Lose):
-            self._move([verdict.span], Move.LOSS, verdict.note)
-        else:
-            self._intake.read_from(partition, state.position)
+        match verdict:
+            case Stop(reason):
+                self._error = ListenerStopped(reason)
+            case Lose(span, note):
+                self._move([span], Move.LOSS, note)
+            case None:
+                self._intake.read_from(partition, state.position)
+            case other:
+                assert_never(other)
 
     def _move(self, spans: list[Span], move: Move, note: str) -> None:
         """Advance over records that are not read, as the owner, and read on behind them."""

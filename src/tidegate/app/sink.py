@@ -15,19 +15,21 @@ from tidegate.app.binding import Binding
 from tidegate.app.commit import Outdated, Process
 from tidegate.app.decoding import DecodingError
 from tidegate.app.handling import Handled, HandlerFailed, Handling, OnRetry, described
+from tidegate.core.arguments import convert_arguments
 from tidegate.core.errors import ConfigurationError, LedgerUnavailable
 from tidegate.core.records import Record
 from tidegate.core.recovery import Again, FailurePolicy
 from tidegate.core.tries import Tried, Tries
 from tidegate.ledger import Ledger, SqlTransaction
+from tidegate.tables.choice import FormatArgument
 from tidegate.tables.shape import shape_of
 from tidegate.tables.sources import Mapped, sources_of
-from tidegate.tables.table import Table
+from tidegate.tables.table import TableArgument
 
 if TYPE_CHECKING:
     from tidegate.tables.feed import Feed
     from tidegate.tables.rows import Rows
-    from tidegate.tables.target import FormatChoice, Target
+    from tidegate.tables.target import Target
 
 __all__ = ["Sink"]
 
@@ -38,9 +40,16 @@ _PLACES = {name: place for place, name in enumerate(Record._fields)}
 class Sink:
     """A table, and how its columns are read from records."""
 
-    into: Table
-    format: FormatChoice = "json"
+    into: TableArgument
+    format: FormatArgument = "json"
     columns: Mapped | None = None
+
+    def __post_init__(self) -> None:
+        convert_arguments(self)
+        check = getattr(self.format, "check", None)  # CSV knows its fields
+        for column, source in sources_of(self.columns or {}).items():
+            if source.is_field and callable(check):
+                check(column, source.path)
 
     @property
     def parts(self) -> set[str] | None:

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
-from tidegate.core.batching import BatchBounds
+from tidegate.core.arguments import ByteCount, ClientConfig, Count, Kind, argument, convert_arguments, several
+from tidegate.core.batching import BatchBounds, Bounds
 from tidegate.core.delivery import CommitStrategy, Delivery
 from tidegate.core.errors import ConfigurationError
-from tidegate.core.lag import LagGuard
+from tidegate.core.lag import Guard
 from tidegate.core.names import check_group, check_topic
 from tidegate.core.ordering import Ordering
-from tidegate.core.protocols import Protocol
+from tidegate.core.protocols import Protocol, SessionTimeout
 from tidegate.core.records import TopicPartition
 from tidegate.core.recovery import Fail, FailurePolicy, OutOfRange, Recreated
-from tidegate.core.start import StartStrategy
+from tidegate.core.start import StartStrategy, Strategy
 
 __all__ = ["ListenerSpec", "Topics"]
+
+
+def _partition(given: Any) -> TopicPartition | None:
+    if not isinstance(given, tuple) or len(given) != 2:
+        return None
+    topic, number = given
+    is_number = isinstance(number, int) and not isinstance(number, bool) and number >= 0
+    return TopicPartition(check_topic(topic), number) if is_number else None
+
+
+_PARTITION = Annotated[TopicPartition, Kind("a TopicPartition", _partition)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +39,34 @@ class Topics:
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
-    partitions: tuple[TopicPartition, ...] = ()
+    partitions: Annotated[tuple[TopicPartition, ...], several(_PARTITION, "partitions such as ('orders', 0)")] = ()
 
     def __post_init__(self) -> None:
+        convert_arguments(self)
         if sum(map(bool, (self.names, self.pattern, self.partitions))) != 1:
             raise ConfigurationError("a listener has topics, or a pattern, or partitions: one of the three")
-        for topic in (*self.names, *(tp.topic for tp in self.partitions)):
+        for topic in self.names:
             check_topic(topic)
+        object.__setattr__(self, "names", tuple(dict.fromkeys(self.names)))  # librdkafka refuses a topic that is twice
         if self.pattern is not None:
             try:
                 re.compile(self.pattern)
             except re.error as error:
-                raise ConfigurationError(f"{self.pattern!r} is not a regular expression: {error}") from None
+                raise ConfigurationError(
+                    f"topics: the pattern {self.pattern!r} is not a regular expression: {error}"
+                ) from None
+
+    @classmethod
+    def of(cls, topics: Any, partitions: Any = ()) -> Topics:
+        """What a listener is bound to: names, a pattern that begins with ``^`` or is compiled, or partitions."""
+        if isinstance(topics, Topics):
+            return topics
+        if isinstance(topics, re.Pattern):
+            return cls(pattern=topics.pattern, partitions=partitions)
+        if isinstance(topics, str) and topics.startswith("^"):
+            return cls(pattern=topics, partitions=partitions)
+        names = () if topics is None else argument("topics", tuple[str, ...], topics)
+        return cls(names, None, partitions)
 
     def covers(self, topic: str) -> bool:
         """Whether a topic is among these."""
@@ -59,50 +87,46 @@ _WHATEVER_IS_THERE = BatchBounds(count=10_000, bytes=4 << 20, age=0.0)
 _EARLIEST = StartStrategy()
 _FAIL = Fail()
 
-Callback = Callable[[list[TopicPartition]], object]
+Callback: TypeAlias = Callable[[list[TopicPartition]], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerSpec:
     """The settings of one listener."""
 
-    topics: Topics
-    group: str
+    topics: Annotated[Topics, Kind("topics", Topics.of)]
+    group: Annotated[str, Kind("the name of a group", check_group)]
     delivery: Delivery = Delivery.EXACTLY_ONCE
     commit: CommitStrategy = CommitStrategy.SYNCHRONOUS
-    start: StartStrategy = _EARLIEST
-    batch: BatchBounds = _WHATEVER_IS_THERE
-    buffer_bytes: int = 32 << 20
+    start: Strategy = _EARLIEST
+    batch: Bounds = _WHATEVER_IS_THERE
+    buffer_bytes: ByteCount = 32 << 20
     on_error: FailurePolicy = _FAIL
     protocol: Protocol = Protocol.COOPERATIVE
     out_of_range: OutOfRange = OutOfRange.STOP
     recreated: Recreated = Recreated.STOP
-    lag_guard: LagGuard | None = None
+    lag_guard: Guard | None = None
     mirror: bool = False
-    threads: int = 1
-    workers: int | None = None
+    threads: Count = 1
+    workers: Count | None = None
     ordering: Ordering = Ordering.PARTITION
-    session_timeout: float = 45.0
+    session_timeout: SessionTimeout = 45.0
     on_assigned: Callback | None = None
     on_revoked: Callback | None = None
     on_lost: Callback | None = None
-    kafka: Mapping[str, Any] = field(default_factory=dict)
+    kafka: ClientConfig = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_group(self.group)
-        if self.threads < 1:
-            raise ConfigurationError(f"a listener needs at least one thread, not {self.threads}")
-        if self.workers is not None and self.workers < 1:
-            raise ConfigurationError(f"a pool needs at least one worker, not {self.workers}")
-        object.__setattr__(self, "ordering", _ordering(self.ordering))
-        if self.session_timeout <= 0:
-            raise ConfigurationError(f"{self.session_timeout} s is no session timeout")
-
-
-def _ordering(said: str) -> Ordering:
-    try:
-        return Ordering(said)
-    except ValueError:
-        raise ConfigurationError(
-            f"there is no ordering {said!r}; use {' or '.join(map(repr, map(str, Ordering)))}"
-        ) from None
+        convert_arguments(self)
+        if self.topics.partitions and self.threads > 1:
+            raise ConfigurationError(
+                f"threads: {self.threads} of them would each read the named partitions, and stop one another; use one, "
+                "or let a group share the topic out"
+            )
+        commits_first = self.delivery is Delivery.AT_MOST_ONCE
+        if commits_first and self.commit in (CommitStrategy.ASYNCHRONOUS, CommitStrategy.AUTOMATIC):
+            raise ConfigurationError(
+                f"commit: {self.commit.value!r} does not go with delivery='at-most-once', which commits a position "
+                "before its records are handled: nobody waits for this commit, and after a crash the records would be "
+                "handled again; use 'synchronous' or 'per-partition'"
+            )

@@ -91,7 +91,8 @@ def _turns(said: PipelineSettings, *, once: bool, available_now: bool, every: st
         first, second = (f"--{name.replace('_', '-')}" for name in list(options)[:2])
         raise ConfigurationError(f"{first} and {second} contradict each other; give one")
     if not options:
-        options = {name: getattr(said.run, name) for name in chosen if getattr(said.run, name)}
+        held = {name: getattr(said.run, name) for name in chosen}
+        options = {name: value for name, value in held.items() if value is not None and value is not False}
     if "every" in options:
         options["every"] = seconds_of(options["every"])
     return options

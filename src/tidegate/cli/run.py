@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from tidegate.app import App
 from tidegate.app.configured import configured
 from tidegate.cli.codes import ExitCode
 from tidegate.cli.failures import reported
@@ -33,7 +34,7 @@ _Port = Annotated[
 ]
 _Host = Annotated[str, typer.Option(help="The address to serve them at; otherwise all that this machine has.")]
 _Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-_IsWorker = Annotated[bool, typer.Option("--worker", hidden=True)]
+_Worker = Annotated[int | None, typer.Option("--worker", hidden=True)]
 
 
 @app.command("run")
@@ -47,7 +48,7 @@ def run(
     metrics_port: _Port = None,
     metrics_host: _Host = EVERYWHERE,
     debug: _Debug = False,
-    is_worker: _IsWorker = False,
+    worker: _Worker = None,
 ) -> None:
     """Run the listeners of an app, or the sinks of tidegate.toml, until SIGTERM or SIGINT, or until all caught up."""
     with reported(debug=debug):
@@ -59,9 +60,11 @@ def run(
             options += ["--debug"] if debug else []
             options += ["--metrics-host", metrics_host] if metrics_port is not None else []
             raise typer.Exit(Workers(target, workers, options, metrics_port).run())
-        if is_worker:
+        if worker is not None:
             stop_with_parent()
         loaded = configured(Settings.load()) if target is None else load(target)
+        if isinstance(loaded, App):
+            loaded.worker = worker
         log_to_stderr(log_level)  # now, so that a program's own way of logging goes first
         watch(loaded, metrics=metrics_port is not None)
         if metrics_port is not None:

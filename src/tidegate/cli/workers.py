@@ -53,6 +53,7 @@ class Workers:
                 "run",
                 *([] if target is None else [target]),
                 "--worker",
+                str(number),
                 *options,
             ]
             + ([] if metrics_port is None else ["--metrics-port", str(metrics_port + number)])

@@ -7,14 +7,14 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
-from tidegate.core.errors import ConfigurationError
+from tidegate.core.arguments import ByteCount, Count, Kind, Seconds, convert_arguments, kind_of
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.spans import Span
 from tidegate.core.tries import NO_TRIES, Tries
 
-__all__ = ["Batch", "BatchBounds", "Batching"]
+__all__ = ["Batch", "BatchBounds", "Batching", "Bounds"]
 
 
 class Batch(NamedTuple):
@@ -37,13 +37,23 @@ class BatchBounds:
     ``count`` and ``bytes`` also bound the batch from above, except that one record too large for ``bytes`` goes alone.
     """
 
-    count: int = 500
-    bytes: int = 1 << 20
-    age: float = 0.1
+    count: Count = 500
+    bytes: ByteCount = 1 << 20
+    age: Seconds = 0.1
 
     def __post_init__(self) -> None:
-        if self.count < 1 or self.bytes < 1 or self.age < 0:
-            raise ConfigurationError(f"a batch needs a count and bytes of at least 1 and no negative age, not {self}")
+        convert_arguments(self)
+
+
+def _bounds(given: Any) -> BatchBounds | None:
+    if isinstance(given, BatchBounds):
+        return given
+    count = kind_of(Count).convert(given)
+    return None if count is None else BatchBounds(count)
+
+
+Bounds: TypeAlias = Annotated[BatchBounds, Kind("BatchBounds(…), or a number of records of at least 1", _bounds)]
+"""Bounds as an argument: a number alone is their count."""
 
 
 class _Buffer:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from datetime import timedelta
 
 from tidegate.core.errors import ConfigurationError
 
-__all__ = ["seconds_of"]
+__all__ = ["seconds_in", "seconds_of"]
 
 _WRITTEN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
 _SECONDS = {
@@ -20,13 +21,28 @@ _SECONDS = {
 
 def seconds_of(duration: str | float) -> float:
     """The seconds of a duration: a number of them, or a text with a unit."""
+    seconds = seconds_in(duration)
+    if seconds is None:
+        raise ConfigurationError(f"{duration!r} is no duration; write '500ms', '1s' or '2m', or a number of seconds")
+    return seconds
+
+
+def seconds_in(duration: object) -> float | None:
+    """The seconds of a duration; ``None`` if it is none."""
     seconds: float | None = None
-    if isinstance(duration, str):
+    if isinstance(duration, timedelta):
+        seconds = duration.total_seconds()
+    elif isinstance(duration, str):
         found = _WRITTEN.fullmatch(duration.strip())
         if found and found[2].lower() in _SECONDS:
             seconds = float(found[1]) * _SECONDS[found[2].lower()]
-    elif not isinstance(duration, bool):
-        seconds = float(duration)
-    if seconds is None or not math.isfinite(seconds) or seconds < 0:
-        raise ConfigurationError(f"{duration!r} is no duration; write '500ms', '1s' or '2m', or a number of seconds")
-    return seconds
+    elif isinstance(duration, (int, float)) and not isinstance(duration, bool):
+        seconds = _as_float(duration)
+    return seconds if seconds is not None and math.isfinite(seconds) and seconds >= 0 else None
+
+
+def _as_float(number: float) -> float | None:
+    try:
+        return float(number)
+    except OverflowError:  # an integer of hundreds of digits
+        return None

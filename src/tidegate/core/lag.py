@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias
 
+from tidegate.core.arguments import Amount, Kind, convert_arguments, span
 from tidegate.core.errors import ConfigurationError
 
-__all__ = ["LagGuard"]
+__all__ = ["Guard", "LagGuard"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,10 +17,20 @@ class LagGuard:
     seconds.
     """
 
-    limit: int
-    keep: int = 0
-    every: float = 60.0
+    limit: Amount
+    keep: Amount = 0
+    every: Annotated[float, span(above=True)] = 60.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.keep <= self.limit or self.every <= 0:
-            raise ConfigurationError("'keep' has to be between 0 and 'limit', and 'every' more than 0 seconds")
+        convert_arguments(self)
+        if self.keep > self.limit:
+            raise ConfigurationError(f"keep: expected at most {self.limit}, the limit, not {self.keep}")
+
+
+def _guard(given: Any) -> LagGuard | None:
+    return given if isinstance(given, LagGuard) else None
+
+
+# A number alone is refused: it would skip records, and how many are kept is not said.
+Guard: TypeAlias = Annotated[LagGuard, Kind("a LagGuard, such as LagGuard(limit=100_000, keep=1_000)", _guard)]
+"""A lag guard as an argument."""

@@ -17,6 +17,8 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 def check_group(group: str) -> str:
     """Return ``group``, or raise :class:`InvalidName` if a ledger cannot hold it byte for byte."""
+    if not isinstance(group, str):
+        raise InvalidName(f"group: expected the name of a group, not a {type(group).__name__}")
     if not group:
         raise InvalidName("the group name is empty; give the group a name, such as group='billing'")
     return _storable("group name", group, GROUP_BYTES)
@@ -43,6 +45,8 @@ def _storable(what: str, name: str, most: int) -> str:
 
 def check_topic(topic: str) -> str:
     """Return ``topic``, or raise :class:`InvalidName` if Kafka does not allow it."""
+    if not isinstance(topic, str):
+        raise InvalidName(f"topic: expected the name of a topic, not a {type(topic).__name__}")
     if _TOPIC.fullmatch(topic) and topic not in {".", ".."}:
         return topic
     shown = topic if len(topic) <= 60 else topic[:60] + "…"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from tidegate.core.records import Record, TopicPartition
 
@@ -22,8 +22,10 @@ class Ordering(StrEnum):
 
 def lane(ordering: Ordering, record: Record) -> Lane:
     """The lane of a record."""
-    if ordering is Ordering.PARTITION:
-        return record.source, None
-    if record.key is None:
-        return record.source, record.offset
-    return record.source, record.key
+    match ordering:
+        case Ordering.PARTITION:
+            return record.source, None
+        case Ordering.KEY:
+            return record.source, record.offset if record.key is None else record.key
+        case other:
+            assert_never(other)

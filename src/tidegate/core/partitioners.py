@@ -7,6 +7,9 @@ from enum import StrEnum
 from itertools import count
 from typing import Any, Protocol, TypeAlias
 
+from tidegate.core.arguments import Count, argument, described
+from tidegate.core.errors import ConfigurationError
+
 __all__ = ["Partitioner", "PartitionerChoice", "Partitioning", "RoundRobin", "java_partition", "murmur2"]
 
 _MIX = 0x5BD1E995
@@ -47,6 +50,9 @@ class RoundRobin:
 
 def java_partition(key: bytes, partitions: int) -> int:
     """The partition that Java's default partitioner gives a key."""
+    if not isinstance(key, bytes):
+        raise ConfigurationError(f"key: expected bytes, not {described(key)}")
+    partitions = argument("partitions", Count, partitions)
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated, TypeAlias
 
-__all__ = ["Protocol"]
+from tidegate.core.arguments import span
+
+__all__ = ["Protocol", "SessionTimeout"]
+
+SessionTimeout: TypeAlias = Annotated[float, span(0.001, 3600)]
+"""How long a member may be silent before its partitions go to others; Kafka counts it in milliseconds."""
 
 
 class Protocol(StrEnum):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias, assert_never
 
+from tidegate.core.arguments import Count, Kind, Seconds, convert_arguments, number
 from tidegate.core.errors import ConfigurationError, LedgerError
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Span
@@ -62,12 +63,16 @@ def out_of_range(
     if position < log.earliest:
         lost = Span(partition, position, log.earliest)
         note = f"retention passed the position: offsets {position} to {log.earliest - 1} are gone"
-        if policy is OutOfRange.SKIP:
-            return Lose(lost, note)
-        return Stop(
-            f"group {group!r}, {partition}: {note}, and were not processed. To go on without them, set the policy for "
-            f"positions out of range to 'skip', or move the position to {log.earliest}"
-        )
+        match policy:
+            case OutOfRange.SKIP:
+                return Lose(lost, note)
+            case OutOfRange.STOP:
+                return Stop(
+                    f"group {group!r}, {partition}: {note}, and were not processed. To go on without them, set the "
+                    f"policy for positions out of range to 'skip', or move the position to {log.earliest}"
+                )
+            case other:
+                assert_never(other)
     if position > log.latest:
         return Stop(
             f"group {group!r}, {partition}: the position is {position}, but the log ends at {log.latest}: it lost "
@@ -86,20 +91,27 @@ class Recreated(StrEnum):
     @property
     def restart(self) -> bool:
         """What :meth:`Ledger.claim` takes."""
-        return self is Recreated.RESTART
+        match self:
+            case Recreated.RESTART:
+                return True
+            case Recreated.STOP:
+                return False
+            case other:
+                assert_never(other)
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """Waiting times that grow: ``first`` seconds, then ``factor`` times as long each time, up to ``most``."""
 
-    first: float = 0.1
-    factor: float = 2.0
-    most: float = 30.0
+    first: Seconds = 0.1
+    factor: Annotated[float, number(1)] = 2.0
+    most: Seconds = 30.0
 
     def __post_init__(self) -> None:
-        if not (0 <= self.first <= self.most and self.factor >= 1):
-            raise ConfigurationError(f"a backoff has to grow from 'first' to 'most', which {self} does not")
+        convert_arguments(self)
+        if self.first > self.most:
+            raise ConfigurationError(f"most: expected at least {self.first:g} s, the first wait, not {self.most:g} s")
 
     def after(self, attempt: int) -> float:
         """Seconds to wait after the attempt of that number, counted from 1."""
@@ -131,16 +143,25 @@ class Retry:
     The wait between two attempts may be of any length: the partition of the record waits, in no transaction.
     """
 
-    times: int = 3
+    times: Count = 3
     backoff: Backoff = Backoff()
     then: FailurePolicy = Fail()
 
     def __post_init__(self) -> None:
-        if self.times < 1:
-            raise ConfigurationError(f"to retry {self.times} times is not to retry; leave the Retry out")
+        convert_arguments(self)
 
 
-FailurePolicy: TypeAlias = Fail | Skip | DeadLetter | Retry
+def _policy(given: Any) -> Fail | Skip | DeadLetter | Retry | None:
+    if isinstance(given, (Fail, Skip, DeadLetter, Retry)):
+        return given
+    return _POLICIES.get(given) if isinstance(given, str) else None
+
+
+_POLICIES: dict[str, Fail | Skip | DeadLetter] = {"fail": Fail(), "skip": Skip(), "dead-letter": DeadLetter()}
+_EXPECTED = f"one of {', '.join(map(repr, _POLICIES))}, or Fail(), Skip(), DeadLetter() or Retry(…)"
+
+FailurePolicy: TypeAlias = Annotated[Fail | Skip | DeadLetter | Retry, Kind(_EXPECTED, _policy, tuple(_POLICIES))]
+"""What becomes of a record whose handling failed; as an argument also a word."""
 
 
 class Again(NamedTuple):
@@ -178,8 +199,15 @@ def decide(policy: FailurePolicy, attempt: int, error: BaseException) -> Decisio
         before += policy.times
         policy = policy.then
     said = f"{type(error).__name__}: {error}"
-    if isinstance(policy, Fail) or isinstance(error, LedgerError):
-        return Stop(f"the handler failed {attempt} time{'s' if attempt > 1 else ''}, the last time with {said}")
-    if isinstance(policy, Skip):
-        return StepOver(f"skipped after {said}")
-    return Park(said, attempt)
+    stop = Stop(f"the handler failed {attempt} time{'s' if attempt > 1 else ''}, the last time with {said}")
+    if isinstance(error, LedgerError):
+        return stop
+    match policy:
+        case Fail():
+            return stop
+        case Skip():
+            return StepOver(f"skipped after {said}")
+        case DeadLetter():
+            return Park(said, attempt)
+        case other:
+            assert_never(other)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from datetime import datetime
+from typing import Annotated, Any, NamedTuple, TypeAlias, assert_never
 
-from tidegate.core.errors import ConfigurationError
+from tidegate.core.arguments import Kind, Label, convert_arguments
 from tidegate.core.names import check_deployment
 from tidegate.core.records import TopicPartition
 
-__all__ = ["Earliest", "Latest", "LogOffsets", "Start", "StartStrategy", "Timestamp"]
+__all__ = ["Earliest", "Latest", "LogOffsets", "Start", "StartStrategy", "Strategy", "Timestamp"]
+
+_END_OF_TIME = 253_402_300_799_999  # milliseconds: the last ones of the year 9999
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,18 +26,50 @@ class Latest:
     """Behind the last record that the log has."""
 
 
+def _milliseconds(given: Any) -> int | None:
+    """Milliseconds since 1970 of a time with its zone, which may be written as text."""
+    if isinstance(given, str):
+        text = given.strip()
+        try:
+            given = int(text) if text.isdecimal() else datetime.fromisoformat(text)
+        except ValueError:
+            return None
+    if isinstance(given, datetime):
+        return None if given.tzinfo is None else max(0, round(given.timestamp() * 1000))
+    is_number = isinstance(given, int) and not isinstance(given, bool)
+    return given if is_number and 0 <= given <= _END_OF_TIME else None
+
+
+_TIME = "a time with its zone (2026-11-01T00:00:00Z), or milliseconds since 1970"
+
+
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """At the first record whose timestamp, in milliseconds, is not before ``at``; behind the last if there is none."""
+    """At the first record whose timestamp, in milliseconds, is not before ``at``; behind the last if there is none.
 
-    at: int
+    ``at`` may be given as a ``datetime`` with its zone, or as text.
+    """
+
+    at: Annotated[int, Kind(_TIME, _milliseconds)]
 
     def __post_init__(self) -> None:
-        if self.at < 0:
-            raise ConfigurationError(f"{self.at} is not a timestamp: milliseconds since 1970 are expected")
+        convert_arguments(self)
 
 
-Start: TypeAlias = Earliest | Latest | Timestamp
+def _start(given: Any) -> Earliest | Latest | Timestamp | None:
+    if isinstance(given, (Earliest, Latest, Timestamp)):
+        return given
+    if isinstance(given, str) and (word := given.strip().lower()) in _WORDS:
+        return _WORDS[word]
+    at = _milliseconds(given)
+    return None if at is None else Timestamp(at)
+
+
+_WORDS: dict[str, Earliest | Latest] = {"earliest": Earliest(), "latest": Latest()}
+_EXPECTED = f"'earliest', 'latest', {_TIME}"
+
+Start: TypeAlias = Annotated[Earliest | Latest | Timestamp, Kind(_EXPECTED, _start, tuple(_WORDS))]
+"""Where to begin; as an argument also a word, or a time."""
 
 
 class LogOffsets(NamedTuple):
@@ -55,9 +90,10 @@ class StartStrategy:
     """
 
     start: Start = Earliest()
-    deployment: str | None = None
+    deployment: Label | None = None
 
     def __post_init__(self) -> None:
+        convert_arguments(self)
         if self.deployment is not None:
             check_deployment(self.deployment)
 
@@ -77,3 +113,16 @@ class StartStrategy:
                 return log.latest
             case Timestamp():
                 return log.latest if log.at_timestamp is None else max(log.at_timestamp, log.earliest)
+            case other:
+                assert_never(other)
+
+
+def _strategy(given: Any) -> StartStrategy | None:
+    if isinstance(given, StartStrategy):
+        return given
+    start = _start(given)
+    return None if start is None else StartStrategy(start)
+
+
+Strategy: TypeAlias = Annotated[StartStrategy, Kind(f"{_EXPECTED}, or a StartStrategy", _strategy, tuple(_WORDS))]
+"""A strategy as an argument: a start alone is one without a deployment."""

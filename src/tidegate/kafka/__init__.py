@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidegate.kafka.errors import (
     BufferFull,
     CommitUnknown,
+    InvalidArgument,
     ProducerClosed,
     ProducerError,
     ProducerFailed,
@@ -30,6 +31,7 @@ __all__ = [
     "Delivered",
     "Handle",
     "Interceptor",
+    "InvalidArgument",
     "KafkaTransaction",
     "OnWeakTopic",
     "Outgoing",

@@ -13,7 +13,7 @@ from tidegate.core.errors import BrokerUnavailable
 from tidegate.core.positions import Identity, KeptOffset
 from tidegate.core.records import TopicPartition
 from tidegate.core.start import LogOffsets
-from tidegate.kafka.config import address_of
+from tidegate.kafka.config import address_of, opened
 
 __all__ = ["Admin", "kept_offsets"]
 
@@ -24,7 +24,7 @@ class Admin:
     """Questions to one cluster, each answered within ten seconds or by a :class:`BrokerUnavailable`."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self._client = AdminClient(dict(config))
+        self._client = opened(AdminClient, config, "administration client")
         self._address = address_of(config)
         self._cluster_id: str | None = None
 

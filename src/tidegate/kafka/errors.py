@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError, KafkaException
 
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import ConfigurationError, TidegateError
 
 __all__ = [
     "BufferFull",
     "CommitUnknown",
+    "InvalidArgument",
     "ProducerClosed",
     "ProducerError",
     "ProducerFailed",
@@ -40,6 +41,10 @@ class BufferFull(SendAgain):
 
 class RecordRejected(ProducerError):
     """Fatal for the record: it will not be taken however often it is sent. Others are."""
+
+
+class InvalidArgument(RecordRejected, ConfigurationError):
+    """An argument of a record is none that it can have: a partition as text, a negative timestamp."""
 
 
 class SerializationError(RecordRejected):

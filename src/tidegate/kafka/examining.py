@@ -10,9 +10,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import ConfigurationError, TidegateError
 from tidegate.core.findings import Finding
-from tidegate.kafka.config import admin_config
+from tidegate.kafka.config import admin_config, opened
 from tidegate.kafka.topic_check import topic_weaknesses
 
 __all__ = ["examine_cluster"]
@@ -40,7 +40,11 @@ def examine_cluster(
     for address, why in refusals.items():
         yield Finding.warning("broker", f"{_shown(address)} cannot be reached: {why}", "mend or remove that address")
     errors: list[KafkaError] = []
-    admin = AdminClient({**admin_config(kafka), "error_cb": errors.append})
+    try:
+        admin = opened(AdminClient, {**admin_config(kafka), "error_cb": errors.append}, "administration client")
+    except ConfigurationError as error:
+        yield Finding.fault("broker", str(error), "correct that setting, under kafka.client")
+        return
     try:
         metadata = admin.list_topics(timeout=_ANSWER)
     except KafkaException as error:

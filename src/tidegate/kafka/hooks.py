@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, TypeAlias
 
+from tidegate.core.arguments import Kind
 from tidegate.kafka.blame import blamed
 from tidegate.kafka.errors import ProducerError
 from tidegate.kafka.outgoing import Delivered, Outgoing
 
-__all__ = ["Hooks", "Interceptor", "SendListener"]
+__all__ = ["Hooks", "Interceptor", "InterceptorsArgument", "SendListener", "SendListenersArgument"]
 
 _log = logging.getLogger("tidegate")
 
@@ -39,6 +41,31 @@ class SendListener:
 
     def on_error(self, record: Outgoing, error: ProducerError) -> None:
         """The record was not taken, or was given up."""
+
+
+def _all(*methods: str) -> Callable[[Any], tuple[Any, ...] | None]:
+    """Objects that have these methods; a class is not one of them."""
+
+    def convert(given: Any) -> tuple[Any, ...] | None:
+        found = tuple(given) if isinstance(given, Iterable) else (given,)
+        fit = all(
+            not isinstance(each, type) and all(callable(getattr(each, name, None)) for name in methods)
+            for each in found
+        )
+        return found if fit else None
+
+    return convert
+
+
+InterceptorsArgument: TypeAlias = Annotated[
+    tuple[Interceptor, ...], Kind("Interceptors", _all("on_send", "on_acknowledgement", "close"))
+]
+"""Interceptors as an argument."""
+
+SendListenersArgument: TypeAlias = Annotated[
+    tuple[SendListener, ...], Kind("SendListeners", _all("on_success", "on_error"))
+]
+"""Listeners as an argument."""
 
 
 class Hooks:

@@ -6,10 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from tidegate.core.arguments import described
+from tidegate.kafka.errors import InvalidArgument
+
 if TYPE_CHECKING:
     from tidegate.kafka.errors import ProducerError
 
-__all__ = ["Delivered", "Headers", "Outgoing", "Undelivered"]
+__all__ = ["Delivered", "Headers", "Outgoing", "Undelivered", "check_options"]
 
 Headers: TypeAlias = "Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | None]]"
 
@@ -27,6 +30,29 @@ class Outgoing:
     partition: int | None = None
     headers: Headers | None = None
     timestamp: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.partition is None and self.timestamp is None and self.topic.__class__ is str and self.topic:
+            if self.headers is None:  # as most are: this is run for every record
+                return
+        else:
+            check_options(self.topic, self.partition, self.timestamp)
+        if isinstance(self.headers, (str, bytes)) or not isinstance(self.headers, Iterable | None):
+            raise InvalidArgument(f"headers: expected a mapping or pairs, not {described(self.headers)}")
+
+
+def check_options(topic: str, partition: int | None, timestamp: int | None) -> None:
+    """Raise a :class:`InvalidArgument` for what cannot be sent; called for every record, so it is quick."""
+    if topic.__class__ is not str or not topic:
+        raise InvalidArgument(f"topic: expected the name of a topic, not {described(topic) if topic else 'nothing'}")
+    if partition is not None and not _is_amount(partition):
+        raise InvalidArgument(f"partition: expected a number of at least 0, or None, not {described(partition)}")
+    if timestamp is not None and not _is_amount(timestamp):
+        raise InvalidArgument(f"timestamp: expected milliseconds since 1970, or None, not {described(timestamp)}")
+
+
+def _is_amount(given: object) -> bool:
+    return isinstance(given, int) and not isinstance(given, bool) and given >= 0
 
 
 class Delivered(NamedTuple):

@@ -7,11 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, Message
 
+from tidegate.core.arguments import ClientConfig, argument
 from tidegate.core.assignment import Assignment, Reading
 from tidegate.core.commands import (
     ClaimPartitions,
@@ -36,13 +36,14 @@ from tidegate.core.errors import (
     PositionMissing,
 )
 from tidegate.core.names import check_topic
+from tidegate.core.protocols import SessionTimeout
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.recovery import Lose, OutOfRange, Recreated, Stop, out_of_range
 from tidegate.core.spans import Claim, Move, Span
-from tidegate.core.start import Earliest, Latest, Start, StartStrategy, Timestamp
+from tidegate.core.start import Start, StartStrategy, Strategy
 from tidegate.kafka.broker import KafkaBroker, Membership
 from tidegate.kafka.claimer import Claimer
-from tidegate.kafka.config import address_of, check_consumer, milliseconds
+from tidegate.kafka.config import address_of, check_own_consumer, milliseconds
 from tidegate.kafka.lookout import Lookout
 from tidegate.kafka.source import Source
 from tidegate.ledger import Ledger
@@ -65,7 +66,6 @@ _AWAY = (LedgerUnavailable, LedgerBusy, NotCommitted, BrokerUnavailable)
 _LOOK = 1.0  # seconds between two looks at the rows and the topics, of an idle loop
 _VERIFIED = 0.25  # seconds for which such a look is enough to hand records out
 _CLOSE = 15.0
-E = TypeVar("E", bound=StrEnum)
 
 
 class OwnLoop:
@@ -95,32 +95,26 @@ class OwnLoop:
         session_timeout: float | None = None,
         observers: Iterable[Observer] | None = None,
     ) -> None:
-        if not isinstance(consumer, Consumer):
-            raise ConfigurationError(f"consumer has to be a confluent_kafka.Consumer, not {consumer!r}")
-        if not isinstance(ledger, Ledger):
-            raise ConfigurationError(f"ledger has to be what open_ledger() returns, not {type(ledger).__name__}")
-        if not isinstance(kafka, Mapping):
-            raise ConfigurationError("kafka has to be the mapping of settings that the consumer was made with")
-        check_consumer(kafka)
+        consumer = argument("consumer", Consumer, consumer)
+        self._ledger: Ledger[Any] = argument("ledger", Ledger, ledger)
+        kafka = argument("kafka", ClientConfig, kafka)
+        check_own_consumer(kafka)
         membership = Membership.of(kafka)
-        wait = membership.session_timeout if session_timeout is None else session_timeout
-        if isinstance(wait, bool) or not isinstance(wait, int | float) or wait <= 0:
-            raise ConfigurationError(f"session_timeout has to be a number of seconds above 0, not {wait!r}")
+        wait = argument("session_timeout", SessionTimeout | None, session_timeout) or membership.session_timeout
         self.group = membership.group
-        self._ledger = ledger
-        self._out_of_range = _choice("out_of_range", OutOfRange, out_of_range)
+        self._out_of_range = argument("out_of_range", OutOfRange, out_of_range)
         self._admin = KafkaBroker().cluster(kafka)
         self._claimer = Claimer(
             self.group,
             ledger,
             self._admin,
-            start=_strategy(start),
-            recreated=_choice("recreated", Recreated, recreated),
+            start=argument("start", Strategy, start),
+            recreated=argument("recreated", Recreated, recreated),
         )
         self._lookout = Lookout(self.group, ledger, self._admin)
         self._tell = Observers([LoggingObserver()] if observers is None else observers)
         self._outages = Outages(self.group, self._tell)
-        self._assignment = Assignment(float(wait), random.Random())  # noqa: S311 - jitter
+        self._assignment = Assignment(wait, random.Random())  # noqa: S311 - jitter
         self._cluster_id: str | None = None
         self._look_at = self._verify_at = 0.0
         # A topic that is recreated is not read on before the client has waited for so long; it does not tell of it.
@@ -491,24 +485,5 @@ def _wanted(command: Command) -> tuple[TopicPartition, ...]:
 
 
 def _topics(said: str | Sequence[str]) -> list[str]:
-    topics = [said] if isinstance(said, str) else list(said)
-    if not topics or not all(isinstance(topic, str) for topic in topics):
-        raise ConfigurationError(f"topics has to be a topic, or several, not {said!r}")
+    topics = argument("topics", tuple[str, ...], said)
     return [topic if topic.startswith("^") else check_topic(topic) for topic in topics]
-
-
-def _strategy(start: object) -> StartStrategy:
-    if isinstance(start, Earliest | Latest | Timestamp):
-        return StartStrategy(start)
-    if isinstance(start, StartStrategy):
-        return start
-    raise ConfigurationError(f"start has to be Earliest(), Latest(), Timestamp(ms) or a StartStrategy, not {start!r}")
-
-
-def _choice(name: str, choices: type[E], said: Any) -> E:
-    try:
-        return choices(said)
-    except ValueError:
-        raise ConfigurationError(
-            f"there is no {name} {said!r}; use {' or '.join(map(repr, map(str, choices)))}"
-        ) from None

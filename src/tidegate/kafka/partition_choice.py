@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Annotated, Any, TypeAlias, assert_never, cast
 
 from confluent_kafka import KafkaException
 from confluent_kafka import Producer as Client
 
-from tidegate.core.errors import ConfigurationError
+from tidegate.core.arguments import Kind, argument, kind_of
 from tidegate.core.partitioners import Partitioner, PartitionerChoice, Partitioning, RoundRobin
 from tidegate.kafka.blame import blamed
 from tidegate.kafka.errors import RecordRejected, error_of, producer_error
@@ -21,14 +21,29 @@ _LOOK = 1.0  # seconds that asking again may take, while an older count is known
 
 def chosen_partitioner(choice: PartitionerChoice) -> Partitioner | type[RoundRobin] | None:
     """What chooses partitions in Python; ``None`` if the client does, which is faster."""
-    if callable(choice) and not isinstance(choice, str):
-        return choice
-    try:
-        named = Partitioning(choice)
-    except ValueError:
-        known = ", ".join(repr(each.value) for each in Partitioning)
-        raise ConfigurationError(f"there is no partitioner {choice!r}; use {known} or a function") from None
-    return RoundRobin if named is Partitioning.ROUND_ROBIN else None
+    chosen = argument("partitioner", _PartitionerArgument, choice)
+    if not isinstance(chosen, Partitioning):
+        return cast("Partitioner", chosen)
+    match chosen:
+        case Partitioning.ROUND_ROBIN:
+            return RoundRobin
+        case Partitioning.MURMUR2:
+            return None
+        case other:
+            assert_never(other)
+
+
+def _partitioner(given: Any) -> Partitioning | Partitioner | None:
+    if isinstance(given, str):
+        named: Partitioning | None = kind_of(Partitioning).convert(given)
+        return named
+    return given if callable(given) and not isinstance(given, type) else None
+
+
+_NAMES = tuple(each.value for each in Partitioning)
+_PartitionerArgument: TypeAlias = Annotated[
+    Any, Kind(f"{', '.join(map(repr, _NAMES))} or a function", _partitioner, _NAMES)
+]
 
 
 class PartitionChoice:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, assert_never
 
 from tidegate.core.delivery import CommitStrategy
 from tidegate.core.errors import PositionMissing
@@ -158,6 +158,8 @@ class KafkaPositions:
                 if time.monotonic() >= self._commit_at:
                     self._flush(set(self._due))
                     self._commit_at = time.monotonic() + _AUTOMATIC_SECONDS
+            case other:
+                assert_never(other)
 
     def _flush(self, partitions: set[TopicPartition]) -> None:
         due = {tp: self._due.pop(tp) for tp in partitions}

@@ -7,15 +7,19 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from inspect import signature
 from types import TracebackType
 from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as Client
 
+from tidegate.core.arguments import Seconds, argument, refuse_unknown
 from tidegate.core.errors import ConfigurationError
+from tidegate.core.names import check_topic
 from tidegate.core.partitioners import PartitionerChoice, Partitioning
 from tidegate.kafka.blame import blamed
+from tidegate.kafka.config import opened
 from tidegate.kafka.errors import (
     ProducerClosed,
     ProducerError,
@@ -25,9 +29,9 @@ from tidegate.kafka.errors import (
     producer_error,
 )
 from tidegate.kafka.handle import Handle, TrackedHandle
-from tidegate.kafka.hooks import Hooks, Interceptor, SendListener
+from tidegate.kafka.hooks import Hooks, Interceptor, InterceptorsArgument, SendListener, SendListenersArgument
 from tidegate.kafka.log import ClientLog
-from tidegate.kafka.outgoing import Headers, Outgoing, Undelivered
+from tidegate.kafka.outgoing import Headers, Outgoing, Undelivered, check_options
 from tidegate.kafka.partition_choice import PartitionChoice, chosen_partitioner
 from tidegate.kafka.producer_config import producer_config, safe_config
 from tidegate.kafka.reports import Reports
@@ -70,14 +74,15 @@ class Producer:
         listeners: Iterable[SendListener] = (),
         max_block: float = 60.0,
     ) -> None:
-        if max_block < 0:
-            raise ConfigurationError(f"'max_block' is a number of seconds, and not {max_block:g}")
+        self._max_block = argument("max_block", Seconds, max_block)
         self._config, self._chosen = producer_config(kafka), chosen_partitioner(partitioner)
-        self._key = serializer(key_serializer)
-        self._value = serializer(value_serializer)
+        self._key = serializer("key_serializer", key_serializer)
+        self._value = serializer("value_serializer", value_serializer)
         self._as_it_is = value_serializer in (None, "bytes")  # bytes need no serializer
-        self._hooks = Hooks(interceptors, listeners)
-        self._max_block = max_block
+        self._hooks = Hooks(
+            argument("interceptors", InterceptorsArgument, interceptors),
+            argument("listeners", SendListenersArgument, listeners),
+        )
         self._check: TopicCheck | None = None
         self._is_tracked = bool(self._hooks)
         self._closing = threading.Lock()
@@ -103,12 +108,15 @@ class Producer:
         One that is too weak is refused with :class:`WeakTopic`, or warned of in the log. The other ``options`` are
         those of the class.
         """
+        refuse_unknown("a safe producer", options.keys(), signature(cls).parameters.keys() - {"kafka"})
+        policy = argument("on_weak_topic", OnWeakTopic, on_weak_topic)
+        named = argument("topics", tuple[str, ...], topics)
         config = safe_config(producer_config(kafka))
         producer = cls(config, **options)
-        producer._check = TopicCheck(config, OnWeakTopic(on_weak_topic))
+        producer._check = TopicCheck(config, policy)
         try:
-            for topic in topics:
-                producer._check(topic)
+            for topic in named:
+                producer._check(check_topic(topic))
         except BaseException:
             producer.close(0)
             raise
@@ -129,6 +137,8 @@ class Producer:
         Raises a :class:`ProducerError` if the record was not taken: it cannot be serialized, it is too large, the
         buffer stayed full, the producer is closed or has failed. From then on everything is told by the handle.
         """
+        if partition is not None or timestamp is not None or topic.__class__ is not str or not topic:
+            check_options(topic, partition, timestamp)
         if self._is_tracked or headers is not None:
             return self._send_tracked(Outgoing(topic, value, key, partition, headers, timestamp))
         if self._check is not None:
@@ -163,14 +173,15 @@ class Producer:
                 "the producer has no 'transactional.id'; give it one that no other running producer has, as in "
                 "Producer({'bootstrap.servers': …, 'transactional.id': 'billing-1'})"
             )
-        return self._transactions.block(timeout)
+        return self._transactions.block(argument("timeout", Seconds, timeout))
 
     def flush(self, timeout: float | None = None) -> int:
         """Wait until every record is delivered or given up, at most ``timeout`` seconds; how many are neither."""
-        return 0 if self._closed else self._reports.flush(timeout)
+        return 0 if self._closed else self._reports.flush(argument("timeout", Seconds | None, timeout))
 
     def close(self, timeout: float = 60.0) -> list[Undelivered]:
         """Wait until everything is delivered, at most ``timeout`` seconds, and give up the rest, which is returned."""
+        timeout = argument("timeout", Seconds, timeout)
         self._reports.refuse_to_wait("close()")
         with self._closing:
             if self._closed:
@@ -203,7 +214,7 @@ class Producer:
             raise rest[0].error
 
     def _open(self) -> None:
-        self._client = _opened(self._config)
+        self._client = opened(Client, {"logger": ClientLog(), **self._config}, "producer")
         self._produce = self._client.produce
         chosen = self._chosen
         self._choice = None if chosen is None else PartitionChoice(self._client, chosen, self._max_block)
@@ -272,14 +283,6 @@ class Producer:
                 error.name(),
             ) from None
         raise producer_error(f"{topic}: the record was not taken", self._reports.behind(error)) from None
-
-
-def _opened(config: dict[str, Any]) -> Client:
-    try:
-        return Client({"logger": ClientLog(), **config})
-    except (KafkaException, ValueError, TypeError) as error:
-        reason = error.args[0].str() if isinstance(error, KafkaException) else error
-        raise ConfigurationError(f"librdkafka refused the producer's settings: {reason}") from None
 
 
 def _refuse(*_: Any) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from confluent_kafka import Producer
+
 from tidegate.core.errors import ConfigurationError
+from tidegate.kafka.config import check_client, client_config
 
 __all__ = ["producer_config", "refuse_unsafe_sends", "safe_config"]
 
@@ -44,7 +47,7 @@ _REFUSED = {
 
 def producer_config(kafka: str | Mapping[str, Any]) -> dict[str, Any]:
     """What a producer's client is opened with; settings that only consumers have are left out."""
-    given = {"bootstrap.servers": kafka} if isinstance(kafka, str) else dict(kafka)
+    given = client_config(kafka)
     config: dict[str, Any] = {
         "partitioner": "murmur2_random",
         "topic.metadata.refresh.interval.ms": 10_000,
@@ -57,6 +60,7 @@ def producer_config(kafka: str | Mapping[str, Any]) -> dict[str, Any]:
             config[name] = value
     if "bootstrap.servers" not in config and "metadata.broker.list" not in config:
         raise ConfigurationError("no broker is named; pass kafka='host:9092', or settings with 'bootstrap.servers'")
+    check_client(Producer, given)
     return config
 
 
@@ -71,7 +75,7 @@ def refuse_unsafe_sends(config: Mapping[str, Any]) -> None:
     weak = []
     if str(config.get("acks", "all")).lower() not in {"all", "-1"}:
         weak.append("'acks' has to be 'all': otherwise a record is lost with the broker that acknowledged it")
-    if str(config.get("enable.idempotence", True)).lower() in {"false", "0"}:
+    if str(config.get("enable.idempotence", True)).lower() in {"false", "f", "0"}:
         weak.append("'enable.idempotence' has to be true: otherwise a retry may write twice or out of order")
     if _number(config, "retries", 1) < 1:
         weak.append("'retries' has to be more than 0; 'message.timeout.ms' bounds them")

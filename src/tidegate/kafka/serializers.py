@@ -8,10 +8,10 @@ from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 from uuid import UUID
 
-from tidegate.core.errors import ConfigurationError
+from tidegate.core.arguments import Kind, argument
 
 __all__ = ["NotSerializable", "Serializer", "SerializerChoice", "serializer"]
 
@@ -27,17 +27,16 @@ SerializerChoice: TypeAlias = str | Serializer | None
 _CHOICES = "'bytes', 'str', 'json' or a function that returns bytes"
 
 
-def serializer(choice: SerializerChoice) -> Serializer:
-    """The serializer that is meant."""
-    if choice is None:
-        return by_type
-    if isinstance(choice, str):
-        if choice not in _BY_NAME:
-            raise ConfigurationError(f"there is no serializer {choice!r}; use {_CHOICES}")
-        return _BY_NAME[choice]
-    if not callable(choice):
-        raise ConfigurationError(f"{type(choice).__name__} is no serializer; use {_CHOICES}")
-    return choice
+def serializer(name: str, choice: SerializerChoice) -> Serializer:
+    """The serializer that is meant by the argument ``name``."""
+    found: Serializer = argument(name, _SerializerArgument, by_type if choice is None else choice)
+    return found
+
+
+def _serializer(given: Any) -> Serializer | None:
+    if isinstance(given, str):
+        return _BY_NAME.get(given)
+    return given if callable(given) else None
 
 
 def by_type(value: Any) -> bytes | None:
@@ -103,3 +102,4 @@ def _is_model(value: Any) -> bool:
 
 _encode = json.JSONEncoder(default=_plain, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _BY_NAME: dict[str, Serializer] = {"bytes": as_bytes, "str": as_text, "json": as_json}
+_SerializerArgument: TypeAlias = Annotated[Any, Kind(_CHOICES, _serializer, tuple(_BY_NAME))]

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple, Protocol
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from tidegate.core.errors import BrokerUnavailable, ConfigurationError
+from tidegate.core.errors import BrokerUnavailable
 from tidegate.core.positions import KeptOffset
 from tidegate.core.records import Record, TopicPartition
 from tidegate.kafka.admin import kept_offsets
+from tidegate.kafka.config import opened
 from tidegate.kafka.garbage import no_collection
 from tidegate.kafka.log import ClientLog
 from tidegate.kafka.pending_commit import PendingCommit
@@ -99,10 +100,8 @@ class Source:
 
     def _opened(self, config: Mapping[str, Any]) -> Consumer:
         self._users_error_cb = config.get("error_cb", self._users_error_cb)
-        try:
-            return Consumer({"logger": ClientLog(), **config, "error_cb": self._on_error, "on_commit": self._on_commit})
-        except (KafkaException, ValueError, TypeError) as error:
-            raise ConfigurationError(f"librdkafka refused the consumer's settings: {_reason(error)}") from None
+        callbacks = {"error_cb": self._on_error, "on_commit": self._on_commit}
+        return opened(Consumer, {"logger": ClientLog(), **config, **callbacks}, "consumer")
 
     def subscribe(self, topics: list[str]) -> None:
         """Join the group, for topics or patterns."""

@@ -5,18 +5,19 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from tidegate.core.arguments import argument, span
 from tidegate.core.errors import BrokerUnavailable
 from tidegate.core.positions import Identity
 from tidegate.core.protocols import Protocol
 from tidegate.core.records import TopicPartition
 from tidegate.kafka.admin import Admin
-from tidegate.kafka.config import address_of, admin_config, consumer_config
+from tidegate.kafka.config import address_of, admin_config, client_config, consumer_config, opened
 from tidegate.kafka.groups import GroupDescription, GroupListing, describe_group, list_groups
 from tidegate.kafka.log import ClientLog
 from tidegate.kafka.records import as_record
@@ -54,10 +55,10 @@ class Survey:
     Each has a client of its own: one whose connection was lost may never answer questions about groups again.
     """
 
-    def __init__(self, kafka: Mapping[str, Any], *, seconds: float = 5.0) -> None:
-        """``kafka``: settings of librdkafka."""
-        self._kafka = dict(kafka)
-        self._seconds = seconds
+    def __init__(self, kafka: str | Mapping[str, Any], *, seconds: float = 5.0) -> None:
+        """``kafka``: the address of a broker, or settings of librdkafka."""
+        self._kafka = client_config(kafka)
+        self._seconds: float = argument("seconds", Annotated[float, span(above=True)], seconds)
 
     def partitions(self, topics: Collection[str]) -> dict[str, int]:
         """How many partitions each of these topics has, of those that there are."""
@@ -102,7 +103,7 @@ class Survey:
         if not positions:
             return {}
         config = consumer_config(self._kafka, f"tidegate-survey-{secrets.token_hex(4)}", Protocol.RANGE, _SESSION)
-        consumer = Consumer({"logger": ClientLog(), **config, **_SMALL_FETCHES})
+        consumer = opened(Consumer, {"logger": ClientLog(), **config, **_SMALL_FETCHES}, "consumer")
         found: dict[TopicPartition, int | None] = {}
         left = set(positions)
         deadline = time.monotonic() + self._seconds
@@ -169,7 +170,7 @@ class Survey:
         )
 
     def _client(self) -> AdminClient:
-        return AdminClient(admin_config(self._kafka))
+        return opened(AdminClient, admin_config(self._kafka), "administration client")
 
     def _partitions(self, client: AdminClient, topics: Collection[str]) -> dict[str, int]:
         try:

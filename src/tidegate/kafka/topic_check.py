@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, assert_never
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from tidegate.core.errors import ConfigurationError
+from tidegate.kafka.config import opened
 from tidegate.kafka.errors import RecordRejected, SendAgain, error_of, producer_error
 
 __all__ = ["OnWeakTopic", "TopicCheck", "WeakTopic", "Weakness", "topic_weaknesses", "weaknesses"]
@@ -69,12 +70,16 @@ class TopicCheck:
         if topic in self._checked:
             return
         if self._admin is None:
-            self._admin = AdminClient(self._config)
+            self._admin = opened(AdminClient, self._config, "administration client")
         found = topic_weaknesses(self._admin, topic)
-        if found and self._on_weak is OnWeakTopic.REFUSE:
-            raise WeakTopic(topic, found)
         if found:
-            _log.warning("%s", _said(topic, found), extra={"topic": topic})
+            match self._on_weak:
+                case OnWeakTopic.REFUSE:
+                    raise WeakTopic(topic, found)
+                case OnWeakTopic.WARN:
+                    _log.warning("%s", _said(topic, found), extra={"topic": topic})
+                case other:
+                    assert_never(other)
         self._checked.add(topic)
 
 

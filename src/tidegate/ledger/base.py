@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import Generic, NamedTuple, Self, TypeAlias, TypeVar
 
+from tidegate.core.arguments import argument
 from tidegate.core.claiming import ClaimRequest, Standing, standing
 from tidegate.core.errors import AlreadyDone, ConfigurationError, Fenced, NotCommitted, PositionMissing
 from tidegate.core.journal import Break, Entry, Kind, Trail, Verification
@@ -47,7 +48,7 @@ class Ledger(ABC, Generic[Tx]):
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
+        self.limits: Limits = argument("limits", Limits | None, limits) or Limits()
 
     # The consumer's side
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import assert_never
 
 from tidegate.core.delivery import Delivery
 from tidegate.core.records import TopicPartition
@@ -34,17 +35,21 @@ def deliver(
     written. ``shared``: others may be at the same work with the same claims, as attempts at a task of Spark are, so
     that a COMMIT without an answer may have been theirs.
     """
-    if delivery is Delivery.EXACTLY_ONCE:
-        return ledger.transact(claims, spans, write)
 
     def apart() -> None:
         with ledger.detached(claims, spans) as tx:
             write(tx)
 
-    if delivery is Delivery.AT_LEAST_ONCE:
-        apart()
-        return ledger.transact(claims, spans)
-    result = ledger.transact(claims, spans)
-    if result.outcome is Outcome.COMMITTED and not (shared and result.unknown_outcomes):
-        last(apart)
-    return result
+    match delivery:
+        case Delivery.EXACTLY_ONCE:
+            return ledger.transact(claims, spans, write)
+        case Delivery.AT_LEAST_ONCE:
+            apart()
+            return ledger.transact(claims, spans)
+        case Delivery.AT_MOST_ONCE:
+            result = ledger.transact(claims, spans)
+            if result.outcome is Outcome.COMMITTED and not (shared and result.unknown_outcomes):
+                last(apart)
+            return result
+        case other:
+            assert_never(other)

@@ -6,6 +6,7 @@ import random
 import time
 from dataclasses import dataclass
 
+from tidegate.core.arguments import Count, Seconds, convert_arguments
 from tidegate.core.errors import ConfigurationError
 from tidegate.ledger.trouble import LockWaitOver, OutcomeUnknown, Trouble
 
@@ -21,17 +22,16 @@ class Limits:
     outlasts a frozen holder. ``attempts``: how often at most an operation is tried within that time.
     """
 
-    hold: float = 10.0
-    lock_wait: float = 15.0
-    attempts: int = 100
+    hold: Seconds = 10.0
+    lock_wait: Seconds = 15.0
+    attempts: Count = 100
 
     def __post_init__(self) -> None:
-        if not 0 <= self.hold <= self.lock_wait:
+        convert_arguments(self)
+        if self.hold > self.lock_wait:
             raise ConfigurationError(
                 f"lock_wait ({self.lock_wait} s) has to be at least as long as hold ({self.hold} s)"
             )
-        if self.attempts < 1:
-            raise ConfigurationError(f"attempts has to be at least 1, not {self.attempts}")
 
 
 class Patience:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
+from tidegate.core.arguments import Label, argument, described
 from tidegate.core.errors import ConfigurationError
 from tidegate.ledger.base import Ledger
 from tidegate.ledger.limits import Limits
@@ -34,26 +36,39 @@ def open_ledger(
     ``prefix`` goes before the names of its tables (``tidegate_``) or keys (``{tidegate}:``). Nothing is sent before the
     ledger is used; its tables are created then, if they are not there.
     """
+    prefix = argument("prefix", Label | None, prefix)
+    limits = argument("limits", Limits | None, limits)
     if isinstance(target, Engine):
         return SqlLedger(target, prefix=prefix or "tidegate_", limits=limits)
     if not isinstance(target, (str, URL)):
+        if not _is_redis(target):
+            raise ConfigurationError(
+                f"ledger: expected a URL, a SQLAlchemy engine or a Redis client, not {described(target)}; URLs are: "
+                f"{_SCHEMES}"
+            )
         return _redis_ledger(target, prefix, limits)
     scheme = str(target).partition(":")[0]
-    if scheme == "memory":
+    if str(target) == "memory://":
         return MemoryLedger(limits)
     if scheme in {"redis", "rediss", "unix"}:
         return _redis_ledger(str(target), prefix, limits)
     return SqlLedger(_engine(target), prefix=prefix or "tidegate_", limits=limits, owned=True)
 
 
+def _is_redis(target: object) -> bool:
+    """Whether it is a client of Redis that blocks: who has one has imported the module."""
+    module = sys.modules.get("redis")
+    return module is not None and isinstance(target, (module.Redis, module.RedisCluster))
+
+
 def _engine(target: str | URL) -> Engine:
     try:
         url = make_url(target)
     except (ArgumentError, ValueError):
-        raise ConfigurationError(f"that is not the URL of a ledger; known are: {_SCHEMES}") from None
+        raise ConfigurationError(f"ledger: that is not the URL of a ledger; known are: {_SCHEMES}") from None
     backend = url.get_backend_name()
     if backend not in DRIVERS:
-        raise ConfigurationError(f"there is no ledger for {backend!r}; known are: {_SCHEMES}")
+        raise ConfigurationError(f"ledger: there is none for {backend!r}; known are: {_SCHEMES}")
     usual = f"{backend}+{DRIVERS[backend]}"
     if "+" not in url.drivername:
         url = url.set(drivername=usual)
@@ -61,12 +76,15 @@ def _engine(target: str | URL) -> Engine:
     if url.get_driver_name() == "pymysql":
         url = url.update_query_dict({"client_flag": str(_flags(url) | _LOCAL_FILES)})
     try:
-        return create_engine(url, hide_parameters=True, pool_reset_on_return=None, **_OPTIONS.get(backend, {}))
+        engine = create_engine(url, hide_parameters=True, pool_reset_on_return=None, **_OPTIONS.get(backend, {}))
     except (ImportError, NoSuchModuleError):
+        extra = f"tidegate[{_EXTRAS[backend]}]" if backend in _EXTRAS else "tidegate"
         raise ConfigurationError(
-            f"the driver of {url.drivername}:// is not installed; for {usual}:// run: "
-            f"pip install 'tidegate[{_EXTRAS[backend]}]'"
+            f"ledger: the driver of {url.drivername}:// is not installed; for {usual}:// run: pip install '{extra}'"
         ) from None
+    if engine.dialect.is_async:
+        raise ConfigurationError(f"ledger: {url.drivername} is a driver for asyncio; use {usual}://")
+    return engine
 
 
 # Lets the server ask for rows during LOAD DATA LOCAL, which tables/ answers from memory. It opens no file to the

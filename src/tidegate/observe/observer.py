@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias
 
+from tidegate.core.arguments import Kind
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Span
 
@@ -18,6 +19,7 @@ __all__ = [
     "LagSeen",
     "Observer",
     "Observers",
+    "ObserversArgument",
     "Paused",
     "Polled",
     "Rebalanced",
@@ -158,6 +160,15 @@ class Observer(Protocol):
 
     def __call__(self, event: Event) -> None:
         """Take note of an event."""
+
+
+def _observers(given: Any) -> tuple[Observer, ...] | None:
+    found = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+    return found if all(callable(each) and not isinstance(each, type) for each in found) else None
+
+
+ObserversArgument: TypeAlias = Annotated[tuple[Observer, ...], Kind("functions of an event", _observers)]
+"""Observers as an argument."""
 
 
 class Observers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from tidegate.core.positions import Position
 from tidegate.core.start import Earliest, Latest, Timestamp
@@ -69,6 +69,8 @@ def _offset(row: Position, target: Target, log: LogEnds) -> tuple[int, str | Non
             return log.stable_end, None
         case Timestamp():
             return (log.stable_end if log.at_time is None else max(log.at_time, log.begin)), None
+        case other:
+            assert_never(other)
 
 
 def _directed(action: Action, row: Position, offset: int, why: str | None) -> Destination:

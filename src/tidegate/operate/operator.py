@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any, TypeAlias, assert_never
 
+from tidegate.core.arguments import Amount, argument, several
+from tidegate.core.names import check_group, check_topic
 from tidegate.core.positions import GroupState, Position
 from tidegate.core.records import TopicPartition
 from tidegate.core.start import Timestamp
@@ -14,9 +16,12 @@ from tidegate.ledger.base import Ledger, Rows
 from tidegate.operate.destination import Destination, destination
 from tidegate.operate.errors import ChangeRefused, PositionsMoved
 from tidegate.operate.preview import Action, EditPreview, PausePreview, Shift
-from tidegate.operate.target import Target
+from tidegate.operate.target import Target, TargetArgument
 
 __all__ = ["Operator"]
+
+
+_Partitions: TypeAlias = Annotated[Collection[int], several(Amount, "the number of a partition")]
 
 
 class Operator:
@@ -28,8 +33,8 @@ class Operator:
 
     def __init__(self, ledger: Ledger[Any], survey: Survey | None) -> None:
         """``survey``: the cluster, without which offsets cannot be checked against the logs."""
-        self._ledger = ledger
-        self._survey = survey
+        self._ledger: Ledger[Any] = argument("ledger", Ledger, ledger)
+        self._survey: Survey | None = argument("survey", Survey | None, survey)
 
     def rewind(
         self, group: str, topic: str, target: Target, *, partitions: Collection[int] = (), force: bool = False
@@ -80,13 +85,24 @@ class Operator:
     def set_paused(self, preview: PausePreview, *, user: str, reason: str | None = None) -> bool:
         """Pause or resume the group; whether that changed anything."""
         note = _note(preview.action, user, reason)
-        if preview.action is Action.PAUSE:
-            return self._ledger.pause(preview.group, note=note)
-        return self._ledger.resume(preview.group, note=note)
+        match preview.action:
+            case Action.PAUSE:
+                return self._ledger.pause(preview.group, note=note)
+            case Action.RESUME:
+                return self._ledger.resume(preview.group, note=note)
+            case Action.REWIND | Action.SKIP:
+                raise ChangeRefused(f"a {preview.action} moves positions; give its preview to execute()")
+            case other:
+                assert_never(other)
 
     def _edit(
         self, action: Action, group: str, topic: str, target: Target, *, partitions: Collection[int], force: bool
     ) -> EditPreview:
+        check_group(group)
+        check_topic(topic)
+        target = argument("target", TargetArgument, target)
+        partitions = argument("partitions", _Partitions, partitions)
+        force = argument("force", bool, force)
         state = self._ledger.read(group)
         chosen = _chosen(state, topic, partitions)
         logs = self._logs(topic, target)
@@ -117,7 +133,8 @@ class Operator:
         return [f"the {part} is not the one that the positions were stored for" for part in sorted(other)]
 
     def _pause(self, action: Action, group: str, force: bool) -> PausePreview:
-        state = self._ledger.read(group)
+        force = argument("force", bool, force)
+        state = self._ledger.read(check_group(group))
         if not (state.positions or state.paused or force):
             raise ChangeRefused(f"the ledger has no group {group!r}; `tidegate status` lists those that it has")
         changes = state.paused is (action is Action.RESUME)

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+from tidegate.core.arguments import argument, span
 from tidegate.core.errors import BrokerUnavailable
 from tidegate.core.positions import GroupState, Position
 from tidegate.core.records import TopicPartition
@@ -41,11 +42,11 @@ class Overview:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """``window``: seconds that a state is judged over. Without a ``survey`` only the ledger is asked."""
-        self._ledger = ledger
-        self._survey = survey
-        self._window = window
-        self._clock = clock
-        self._seen = Seen(window)
+        self._ledger: Ledger[Any] = argument("ledger", Ledger, ledger)
+        self._survey: Survey | None = argument("survey", Survey | None, survey)
+        self._window: float = argument("window", Annotated[float, span(above=True)], window)
+        self._clock: Callable[[], float] = argument("clock", Callable[[], float], clock)
+        self._seen = Seen(self._window)
 
     def groups(self) -> Summaries:
         """Every group in one line: one query to the ledger and few requests to Kafka, however many groups there are."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from tidegate.core.recovery import DeadLetter, Fail, FailurePolicy, Skip
+from tidegate.core.arguments import argument
+from tidegate.core.recovery import FailurePolicy
 
 __all__ = ["OnError"]
 
@@ -19,10 +20,5 @@ class OnError(StrEnum):
     @property
     def policy(self) -> FailurePolicy:
         """The same as the core has it."""
-        match self:
-            case OnError.FAIL:
-                return Fail()
-            case OnError.SKIP:
-                return Skip()
-            case OnError.DEAD_LETTER:
-                return DeadLetter()
+        policy: FailurePolicy = argument("on_error", FailurePolicy, self.value)
+        return policy

@@ -9,8 +9,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from tidegate.core.arguments import Amount, Count, Label, Seconds, convert_arguments
 from tidegate.core.delivery import CommitMode, Delivery
-from tidegate.core.durations import seconds_of
 from tidegate.core.errors import ConfigurationError, InvalidName
 from tidegate.core.names import check_group, check_topic
 from tidegate.core.recovery import OutOfRange, Recreated
@@ -35,47 +35,44 @@ class PipelineFormat(StrEnum):
     BYTES = "bytes"
 
 
+def _is_said(value: object) -> bool:
+    return value is not None and value is not False  # every = 0 is said
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class RunSettings(Masked):
     """How a pipeline runs: how often, how much at once, from where, and what it promises."""
 
-    every: str | None = None
+    every: Seconds | None = None
     available_now: bool = False
     once: bool = False
-    max_records: int = 200_000
-    collect: int = 10_000
+    max_records: Count = 200_000
+    collect: Amount = 10_000
     commit: CommitMode | None = None
     delivery: Delivery = Delivery.EXACTLY_ONCE
     start: Start = _EARLIEST
-    deployment: str | None = None
+    deployment: Label | None = None
     out_of_range: OutOfRange = OutOfRange.STOP
     recreated: Recreated = Recreated.STOP
 
     def __post_init__(self) -> None:
-        said = [name for name in ("every", "available_now", "once") if getattr(self, name)]
+        convert_arguments(self)
+        said = [name for name in ("every", "available_now", "once") if _is_said(getattr(self, name))]
         if len(said) > 1:
             raise ConfigurationError(f"'{said[0]}' and '{said[1]}' contradict each other; keep one")
-        if self.every is not None:
-            try:
-                seconds_of(self.every)
-            except ConfigurationError:
-                raise ConfigurationError("every: expected a duration, such as '500ms', '1s' or '2m'") from None
-        if self.max_records < 1:
-            raise ConfigurationError("'max_records' has to be at least 1")
-        if self.collect < 0:
-            raise ConfigurationError("'collect' has to be at least 0")
-        if self.deployment is not None and not self.deployment.strip():
-            raise ConfigurationError("'deployment' is empty; give it a name, or leave it out")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SparkSettings(Masked):
     """The Spark that a pipeline runs on; ``conf`` goes to the session as it is."""
 
-    master: str = "local[*]"
-    connector: str | None = None
-    name: str | None = None
+    master: Label = "local[*]"
+    connector: Label | None = None
+    name: Label | None = None
     conf: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        convert_arguments(self)
 
 
 def _check_names(topics: tuple[str, ...], group: str) -> None:
@@ -107,22 +104,16 @@ class PipelineSettings(Masked):
     delimiter: str = _COMMA
     schema: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
-    where: str | None = None
-    sql: str | None = None
+    where: Label | None = None
+    sql: Label | None = None
     run: RunSettings = RunSettings()
     spark: SparkSettings = field(default_factory=SparkSettings)
 
     def __post_init__(self) -> None:
+        convert_arguments(self)
         if not self.topics:
             raise ConfigurationError("'topics' is empty; name one, or several")
         _check_names(self.topics, self.group)
-        for name in ("where", "sql"):
-            if (text := getattr(self, name)) is not None and not text.strip():
-                raise ConfigurationError(f"'{name}' is empty; write an expression, or leave it out")
-        for name in ("schema", "columns"):
-            for key, value in getattr(self, name).items():
-                if not isinstance(value, str):
-                    raise ConfigurationError(f"{name}.{key}: expected a string")
         self._check_format()
         self._check_contradictions()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from tidegate.core.arguments import kind_of
 from tidegate.core.errors import ConfigurationError
 from tidegate.settings.tree import Key, Leaf, Tree, plant, where, written
 from tidegate.settings.values import converted, passed_through, unexpected
@@ -34,7 +35,7 @@ def read(
 
 def _section(kind: Any, tree: Tree, key: Key, base: Any) -> Any:
     """A dataclass from a table; what the table leaves out is as in ``base``."""
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     defaults = {item.name: item.default for item in fields(kind)}
     values = {name: _value(hints[name], node, (*key, name), defaults[name]) for name, node in tree.items()}
     if base is None and (missing := [name for name in _required(kind) if name not in values]):
@@ -56,7 +57,7 @@ def _value(hint: Any, node: Tree | Leaf, key: Key, default: Any) -> Any:
         if is_optional and isinstance(node.raw, str) and node.raw.strip().lower() == "none":
             return None
         if is_dataclass(kind) or get_origin(kind) is Mapping:
-            raise unexpected(dict, node.raw, where(key, node))
+            raise unexpected("a table", node.raw, where(key, node))
         return converted(kind, node.raw, where(key, node), from_text=node.file is None)
     if (inner := _tables_in(kind)) is not None:
         return {name: _value(inner, table, (*key, name), None) for name, table in node.items()}
@@ -67,7 +68,7 @@ def _value(hint: Any, node: Tree | Leaf, key: Key, default: Any) -> Any:
         }
     if is_dataclass(kind):
         return _section(kind, node, key, default if is_dataclass(default) else None)
-    raise unexpected(kind, {}, where(key, node))
+    raise unexpected(kind_of(kind).expected, {}, where(key, node))
 
 
 def _kind(hint: Any) -> tuple[Any, bool]:
@@ -86,7 +87,7 @@ def _tables_in(kind: Any) -> Any:
 
 def _keys(model: Any, prefix: Key = ()) -> Iterator[Key]:
     """Every key of the model: tables, and what is in them."""
-    hints = get_type_hints(model)
+    hints = get_type_hints(model, include_extras=True)
     for item in fields(model):
         key = (*prefix, item.name)
         yield key

@@ -6,13 +6,24 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
+from tidegate.core.arguments import (
+    Amount,
+    ByteCount,
+    ClientConfig,
+    Count,
+    Kind,
+    Label,
+    Seconds,
+    argument,
+    convert_arguments,
+)
 from tidegate.core.batching import BatchBounds
 from tidegate.core.delivery import CommitStrategy, Delivery
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.lag import LagGuard
-from tidegate.core.protocols import Protocol
+from tidegate.core.protocols import Protocol, SessionTimeout
 from tidegate.core.recovery import Backoff, OutOfRange, Recreated, Retry
 from tidegate.core.start import Earliest, Start, StartStrategy
 from tidegate.settings.masking import Masked
@@ -36,25 +47,16 @@ _EARLIEST = Earliest()
 _BACKOFF = Backoff()
 
 
-def _not_empty(name: str, value: str | None) -> None:
-    if value is not None and not value.strip():
-        raise ConfigurationError(f"{name!r} is empty; give it a value, or write 'none', or leave it out")
-
-
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise ConfigurationError(f"{name!r} has to be at least {least}")
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class KafkaSettings(Masked):
     """The cluster; ``client`` goes to librdkafka as it is."""
 
-    bootstrap: str | None = None
+    bootstrap: Label | None = None
     client: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _not_empty("bootstrap", self.bootstrap)
+        convert_arguments(self)
+        argument("client", ClientConfig, self.client)
         refuse_unsafe(self.client)
         if self.bootstrap is not None and "bootstrap.servers" in self.client:
             raise ConfigurationError("the brokers are named twice, as 'bootstrap' and as 'bootstrap.servers'; keep one")
@@ -68,27 +70,26 @@ class KafkaSettings(Masked):
 class LimitSettings(Masked):
     """How long the ledger waits, and how long it may keep others waiting: see ``Limits``."""
 
-    hold: float = 10.0
-    lock_wait: float = 15.0
-    attempts: int = 100
+    hold: Seconds = 10.0
+    lock_wait: Seconds = 15.0
+    attempts: Count = 100
 
     def __post_init__(self) -> None:
-        if not 0 <= self.hold <= self.lock_wait:
-            raise ConfigurationError("'lock_wait' has to be at least as long as 'hold', and neither is negative")
-        _at_least("attempts", self.attempts, 1)
+        convert_arguments(self)
+        if self.hold > self.lock_wait:
+            raise ConfigurationError("'lock_wait' has to be at least as long as 'hold'")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LedgerSettings(Masked):
     """Where positions live. Without a URL they are kept in Kafka, and nothing is exactly once."""
 
-    url: str | None = None
-    prefix: str | None = None
+    url: Label | None = None
+    prefix: Label | None = None
     limits: LimitSettings = LimitSettings()
 
     def __post_init__(self) -> None:
-        _not_empty("url", self.url)
-        _not_empty("prefix", self.prefix)
+        convert_arguments(self)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -99,26 +100,21 @@ class ListenerSettings(Masked):
     commit: CommitStrategy = CommitStrategy.SYNCHRONOUS
     protocol: Protocol = Protocol.COOPERATIVE
     start: Start = _EARLIEST
-    deployment: str | None = None
+    deployment: Label | None = None
     batch: BatchBounds = _WHATEVER_IS_THERE
-    buffer_bytes: int = 32 << 20
+    buffer_bytes: ByteCount = 32 << 20
     on_error: OnError = OnError.FAIL
-    retries: int = 0
+    retries: Amount = 0
     backoff: Backoff = _BACKOFF
     out_of_range: OutOfRange = OutOfRange.STOP
     recreated: Recreated = Recreated.STOP
     lag_guard: LagGuard | None = None
     mirror: bool = False
-    threads: int = 1
-    session_timeout: float = 45.0
+    threads: Count = 1
+    session_timeout: SessionTimeout = 45.0
 
     def __post_init__(self) -> None:
-        _not_empty("deployment", self.deployment)
-        _at_least("buffer_bytes", self.buffer_bytes, 1)
-        _at_least("retries", self.retries, 0)
-        _at_least("threads", self.threads, 1)
-        if self.session_timeout <= 0:
-            raise ConfigurationError("'session_timeout' has to be more than 0 seconds")
+        convert_arguments(self)
 
     def defaults(self) -> dict[str, Any]:
         """Keyword arguments of a listener's specification."""
@@ -149,6 +145,9 @@ class Settings(Masked):
     listener: ListenerSettings = ListenerSettings()
     sink: Mapping[str, SinkSettings] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        convert_arguments(self)
+
     @classmethod
     def load(cls, path: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None) -> Settings:
         """Read the file at ``path``, or the one that ``TIDEGATE_CONFIG`` names, or ``tidegate.toml`` in the current
@@ -158,8 +157,16 @@ class Settings(Masked):
         return read(cls, settings_file(path, environ), environ)
 
 
+def _file(given: Any) -> Any:
+    return given if isinstance(given, (str, os.PathLike)) and os.fspath(given) else None
+
+
+_FileArgument: TypeAlias = Annotated[Any, Kind("the path of a file", _file)]
+
+
 def settings_file(path: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None) -> Path | None:
     """The file that :meth:`Settings.load` reads with the same arguments; ``None`` if it reads none."""
+    path = argument("path", _FileArgument | None, path)
     chosen = path or (os.environ if environ is None else environ).get("TIDEGATE_CONFIG")
     default = Path("tidegate.toml")
     return Path(chosen) if chosen else default if default.exists() else None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
+from tidegate.core.arguments import Label, convert_arguments
 from tidegate.core.errors import ConfigurationError
 from tidegate.settings.masking import Masked
 from tidegate.settings.on_error import OnError
@@ -33,8 +34,8 @@ class SinkFormat(StrEnum):
 class IntoSettings(Masked):
     """The table that records go into; ``types`` declares columns."""
 
-    table: str
-    schema: str | None = None
+    table: Label
+    schema: Label | None = None
     key: tuple[str, ...] = ()
     mode: TableMode = TableMode.APPEND
     create: bool = False
@@ -42,6 +43,9 @@ class IntoSettings(Masked):
     types: Mapping[str, str] = field(default_factory=dict)
     add: tuple[str, ...] = ()
     delete: bool | None = None
+
+    def __post_init__(self) -> None:
+        convert_arguments(self)
 
     def shown(self) -> dict[str, Any]:
         """All of it: names of columns are no secrets, though one of them is called the key."""
@@ -54,13 +58,14 @@ class SinkSettings(Masked):
 
     topics: tuple[str, ...]
     into: IntoSettings
-    group: str | None = None
+    group: Label | None = None
     format: SinkFormat = SinkFormat.JSON
     fields: tuple[str, ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
     on_error: OnError = OnError.DEAD_LETTER
 
     def __post_init__(self) -> None:
+        convert_arguments(self)
         if not self.topics:
             raise ConfigurationError("'topics' is empty; name one, several, or a pattern that begins with ^")
         if any(topic.startswith("^") for topic in self.topics) and len(self.topics) > 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, assert_never
 
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.start import StartStrategy
@@ -74,8 +74,12 @@ def opened(said: LedgerSettings | None) -> Ledger[Any]:
 
 
 def _format(said: PipelineSettings) -> Any:
-    if said.format is not PipelineFormat.CSV:
-        return said.format.value
-    from tidegate.tables import CsvFormat  # noqa: PLC0415 - needs an extra
+    match said.format:
+        case PipelineFormat.JSON | PipelineFormat.TEXT | PipelineFormat.BYTES:
+            return said.format.value
+        case PipelineFormat.CSV:
+            from tidegate.tables import CsvFormat  # noqa: PLC0415 - needs an extra
 
-    return CsvFormat(said.fields, delimiter=said.delimiter)
+            return CsvFormat(said.fields, delimiter=said.delimiter)
+        case other:
+            assert_never(other)

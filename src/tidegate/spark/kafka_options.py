@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tidegate.core.errors import ConfigurationError
+from tidegate.kafka.config import client_config
 from tidegate.settings import refuse_unsafe
 from tidegate.spark.kafka_security import security_options
 
@@ -69,8 +70,7 @@ _OURS = {
 
 def client_settings(kafka: str | Mapping[str, Any]) -> dict[str, Any]:
     """The settings for the client of the driver: without those that are for the connector alone."""
-    kafka = {"bootstrap.servers": kafka} if isinstance(kafka, str) else kafka
-    return {key: value for key, value in kafka.items() if not key.startswith(JAVA)}
+    return {key: value for key, value in client_config(kafka).items() if not key.startswith(JAVA)}
 
 
 def kafka_options(

@@ -7,7 +7,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Any
 
+from tidegate.core.arguments import Kind, Label, convert_arguments, described, passed_through
 from tidegate.core.errors import ConfigurationError
 from tidegate.settings.masking import Masked
 from tidegate.spark.jars import jars_of
@@ -27,6 +29,15 @@ _REFUSED = {
 }
 
 
+def _conf(given: Any) -> dict[str, Any] | None:
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        return None
+    for key, value in given.items():
+        if passed_through(value) is None:
+            raise ConfigurationError(f"{key!r}: expected a string, a number, or true or false, not {described(value)}")
+    return dict(given)
+
+
 @dataclass(frozen=True, repr=False)
 class SparkOptions(Masked):
     """How a pipeline opens Spark: by default in this process's machine, with a task for each core.
@@ -35,17 +46,20 @@ class SparkOptions(Masked):
     if the cluster has it already. ``conf`` holds Spark's own settings; they win over Tidegate's.
     """
 
-    master: str = "local[*]"
-    connector: str | None = DEFAULT_CONNECTOR
-    conf: Mapping[str, str | int | float | bool] = field(default_factory=dict)
-    name: str = "tidegate"
+    master: Label = "local[*]"
+    connector: Label | None = DEFAULT_CONNECTOR
+    conf: Annotated[Mapping[str, str | int | float | bool], Kind("a mapping of Spark's settings", _conf)] = field(
+        default_factory=dict
+    )
+    name: Label = "tidegate"
 
     def __post_init__(self) -> None:
+        convert_arguments(self)
         for key in self.conf:
             if not key.startswith("spark."):
-                raise ConfigurationError(f"{key!r} is no setting of Spark: those begin with 'spark.'")
+                raise ConfigurationError(f"conf: {key!r} is no setting of Spark: those begin with 'spark.'")
             if reason := _REFUSED.get(key):
-                raise ConfigurationError(f"the Spark setting {key!r} is refused: {reason}")
+                raise ConfigurationError(f"conf: the Spark setting {key!r} is refused: {reason}")
 
     @property
     def local(self) -> bool:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from inspect import signature
+from typing import TYPE_CHECKING, Annotated, Any, Never, TypeAlias
 
+from sqlalchemy import URL, Engine
+
+from tidegate.core.arguments import Kind, Seconds, argument, refuse_unknown
 from tidegate.core.delivery import CommitMode, Delivery
-from tidegate.core.durations import seconds_of
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.recovery import OutOfRange, Recreated
-from tidegate.core.start import StartStrategy
+from tidegate.core.start import Start, StartStrategy, Strategy
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.claimer import Claimer
-from tidegate.kafka.config import admin_config
+from tidegate.kafka.config import admin_config, check_consumer, client_config
 from tidegate.ledger import Ledger, SqlLedger, open_ledger
-from tidegate.observe.observer import Observer, Observers
+from tidegate.observe.observer import Observer, Observers, ObserversArgument
 from tidegate.spark.committing import Commits
 from tidegate.spark.destination import Destination
 from tidegate.spark.holding import Holding
@@ -25,14 +29,22 @@ from tidegate.spark.loop import Loop
 from tidegate.spark.microbatch import MicroBatches
 from tidegate.spark.report import BatchReport, Report
 from tidegate.spark.session import SparkOptions, check_session, open_session
-from tidegate.spark.spec import PipelineSpec, Transform, ValueFormat, names
-from tidegate.tables.table import Table
+from tidegate.spark.spec import PipelineSpec, Transform, ValueFormat
+from tidegate.tables.table import Table, TableArgument
 from tidegate.tables.types import Declared
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["Pipeline"]
+
+
+def _spark(given: Any) -> Any:
+    is_session = hasattr(given, "sparkContext") and hasattr(given, "read")
+    return given if (isinstance(given, SparkOptions) or is_session) and not isinstance(given, type) else None
+
+
+_SparkArgument: TypeAlias = Annotated[Any, Kind("a SparkSession, or SparkOptions", _spark)]
 
 
 class Pipeline:
@@ -46,11 +58,11 @@ class Pipeline:
     def __init__(
         self,
         topics: str | Sequence[str],
-        into: Table,
+        into: Table | str,
         *,
         group: str,
         kafka: str | Mapping[str, Any],
-        ledger: str | Ledger[Any],
+        ledger: str | URL | Engine | Ledger[Any],
         format: ValueFormat = "json",
         schema: Mapping[str, Declared] | None = None,
         columns: Mapping[str, str] | None = None,
@@ -58,7 +70,7 @@ class Pipeline:
         transform: Transform | None = None,
         commit: CommitMode | str | None = None,
         delivery: Delivery | str = Delivery.EXACTLY_ONCE,
-        start: StartStrategy | None = None,
+        start: StartStrategy | Start | str | datetime | None = None,
         out_of_range: OutOfRange | str = OutOfRange.STOP,
         recreated: Recreated | str = Recreated.STOP,
         max_records: int = 200_000,
@@ -66,29 +78,37 @@ class Pipeline:
         spark: SparkSession | SparkOptions | None = None,
         observers: Iterable[Observer] = (),
         on_batch: Callable[[BatchReport], None] | None = None,
+        **unknown: Never,
     ) -> None:
+        refuse_unknown("a pipeline", unknown.keys(), signature(Pipeline).parameters.keys() - {"unknown"})
         self.spec = PipelineSpec(
-            names(topics),
-            into,
+            argument("topics", tuple[str, ...], topics),
+            argument("into", TableArgument, into),
             group,
             format,
             schema,
             columns,
             where,
             transform,
-            None if commit is None else CommitMode(commit),
-            Delivery(delivery),
-            start or StartStrategy(),
-            OutOfRange(out_of_range),
-            Recreated(recreated),
+            argument("commit", CommitMode | None, commit),
+            argument("delivery", Delivery, delivery),
+            StartStrategy() if start is None else argument("start", Strategy, start),
+            argument("out_of_range", OutOfRange, out_of_range),
+            argument("recreated", Recreated, recreated),
             max_records,
             collect,
         )
-        self._kafka = kafka
+        self._kafka = client_config(kafka)
+        check_consumer(client_settings(self._kafka))
+        kafka_options(self._kafka, self.spec.group)  # which refuses what Spark's client cannot be told
         self._given_ledger = ledger
-        self._given_spark = spark
-        self._tell = Observers(observers)
-        self._on_batch = on_batch
+        opened = ledger if isinstance(ledger, Ledger) else open_ledger(ledger)
+        Destination(self.spec, opened)  # which refuses a ledger without tables
+        if opened is not ledger:
+            opened.close()
+        self._given_spark = argument("spark", _SparkArgument | None, spark)
+        self._tell = Observers(argument("observers", ObserversArgument, observers))
+        self._on_batch = argument("on_batch", Callable[[BatchReport], None] | None, on_batch)
         self._stopping = threading.Event()
 
     def run(self, every: str | float = "1s", *, available_now: bool = False, once: bool = False) -> Report:
@@ -96,12 +116,15 @@ class Pipeline:
 
         Raises what the pipeline cannot go on after. Whatever was committed before stays committed.
         """
+        available_now = argument("available_now", bool, available_now)
+        once = argument("once", bool, once)
         if available_now and once:
             raise ConfigurationError("a run is available_now or once, not both")
-        interval = seconds_of(every)
+        interval = argument("every", Seconds, every)
         report = Report(self.spec.group)
         began = time.monotonic()
-        ledger = open_ledger(self._given_ledger) if isinstance(self._given_ledger, str) else self._given_ledger
+        given = self._given_ledger
+        ledger = given if isinstance(given, Ledger) else open_ledger(given)
         try:
             self._run(ledger, interval, report, available_now=available_now, once=once)
         finally:
@@ -152,7 +175,8 @@ class Pipeline:
         if given is None or isinstance(given, SparkOptions):
             return open_session(given or SparkOptions())
         check_session(given)
-        return given
+        session: SparkSession = given
+        return session
 
     def _holding(self, ledger: Ledger[Any], admin: Admin) -> Holding:
         spec = self.spec

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
+from tidegate.core.arguments import Amount, Count, Kind, Label, convert_arguments
 from tidegate.core.delivery import CommitMode, Delivery
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.names import check_group, check_topic
 from tidegate.core.recovery import OutOfRange, Recreated
-from tidegate.core.start import StartStrategy
+from tidegate.core.start import StartStrategy, Strategy
 from tidegate.spark.rows import is_path
 from tidegate.tables.csv_format import CsvFormat
 from tidegate.tables.json_format import JsonFormat
 from tidegate.tables.sources import Source, sources_of
-from tidegate.tables.table import Mode, Table
-from tidegate.tables.types import ColumnType, Declared
+from tidegate.tables.table import Mode, Table, TableArgument
+from tidegate.tables.types import ColumnType
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,8 +27,21 @@ __all__ = ["PipelineSpec", "Transform", "ValueFormat"]
 Transform: TypeAlias = "str | Callable[[DataFrame], DataFrame]"
 """SQL over ``records``, or a function of a DataFrame."""
 
-ValueFormat: TypeAlias = "str | CsvFormat"
+ValueFormat: TypeAlias = str | CsvFormat
 """``"json"``, ``"text"``, ``"bytes"`` or ``CsvFormat([…])``."""
+
+_NAMES = ("json", "text", "bytes")
+_FORMATS = "'json', 'text', 'bytes' or CsvFormat([…])"
+
+
+def _format(given: Any) -> ValueFormat | None:
+    return given if isinstance(given, CsvFormat) or (isinstance(given, str) and given in _NAMES) else None
+
+
+def _transform(given: Any) -> Any:
+    if isinstance(given, str):
+        return given if given.strip() else None
+    return given if callable(given) and not isinstance(given, type) else None
 
 
 @dataclass(frozen=True)
@@ -35,37 +49,34 @@ class PipelineSpec:
     """A pipeline, checked as far as that goes without its servers."""
 
     topics: tuple[str, ...]
-    into: Table
-    group: str
-    format: ValueFormat = "json"
-    schema: Mapping[str, Declared] | None = None
-    columns: Mapping[str, str] | None = None
-    where: str | None = None
-    transform: Transform | None = None
+    into: TableArgument
+    group: Annotated[str, Kind("the name of a group", check_group)]
+    format: Annotated[ValueFormat, Kind(_FORMATS, _format, _NAMES)] = "json"
+    schema: Mapping[str, Any] | None = None
+    columns: Mapping[str, Label] | None = None
+    where: Label | None = None
+    transform: Annotated[Any, Kind("SQL, or a function of a DataFrame", _transform)] | None = None
     commit: CommitMode | None = None
     delivery: Delivery = Delivery.EXACTLY_ONCE
-    start: StartStrategy = field(default_factory=StartStrategy)
+    start: Strategy = field(default_factory=StartStrategy)
     out_of_range: OutOfRange = OutOfRange.STOP
     recreated: Recreated = Recreated.STOP
-    max_records: int = 200_000
-    collect: int = 10_000
+    max_records: Count = 200_000
+    collect: Amount = 10_000
 
     def __post_init__(self) -> None:
-        check_group(self.group)
+        convert_arguments(self)
+        object.__setattr__(self, "topics", tuple(dict.fromkeys(self.topics)))
         if not self.topics:
             self._refuse("topics is empty; name one or several")
         for topic in self.topics:
             check_topic(topic)
-        if self.max_records < 1 or self.collect < 0:
-            self._refuse("max_records has to be at least 1, and collect at least 0")
         self._check_format()
         self._check_rows()
         self._check_commit()
         _ = self.fields
 
     def _check_format(self) -> None:
-        if not isinstance(self.format, CsvFormat) and self.format not in ("json", "text", "bytes"):
-            self._refuse(f"there is no format {self.format!r}; use 'json', 'text', 'bytes' or CsvFormat([…])")
         if self.is_scalar and self.schema is not None:
             self._refuse(f"format {self.format!r} has no fields that a schema could name; it is the value as a whole")
         if self.is_scalar and self.columns is None and self.transform is None:
@@ -146,8 +157,3 @@ class PipelineSpec:
 
     def _refuse(self, why: str) -> None:
         raise ConfigurationError(f"pipeline of group {self.group!r} into table {self.into}: {why}")
-
-
-def names(given: str | Sequence[str]) -> tuple[str, ...]:
-    """One topic or several."""
-    return (given,) if isinstance(given, str) else tuple(given)

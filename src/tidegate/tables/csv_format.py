@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
 
+from tidegate.core.arguments import Kind, argument
 from tidegate.core.errors import ConfigurationError
 from tidegate.tables.feed import Feed
 from tidegate.tables.format import FieldReader, Fields, Wanted, Watch
@@ -15,26 +17,42 @@ from tidegate.tables.values import array_of_texts
 __all__ = ["CsvFormat"]
 
 
+def _fields(given: Any) -> tuple[str, ...] | None:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        return None
+    names = tuple(given)
+    is_named = bool(names) and all(isinstance(name, str) and name for name in names)
+    return names if is_named and len(set(names)) == len(names) else None
+
+
+def _delimiter(given: Any) -> str | None:
+    return given if isinstance(given, str) and len(given) == 1 and given not in '"\r\n' else None
+
+
+_Fields = Annotated[Sequence[str], Kind("a list with the name of each field of a line, each once", _fields)]
+_Delimiter = Annotated[str, Kind("one character, and neither a quote nor an end of line", _delimiter)]
+
+
 class CsvFormat:
     """Each value is one line of CSV with these fields, in this order. An empty field is a null."""
 
     def __init__(self, fields: Sequence[str], *, delimiter: str = ",") -> None:
-        if isinstance(fields, str) or not fields or len(set(fields)) < len(fields):
-            raise ConfigurationError("CSV needs fields=[…], the name of each field of a line, each once")
-        if len(delimiter) != 1 or delimiter in '"\r\n':
-            raise ConfigurationError("the delimiter of CSV is one character, and neither a quote nor an end of line")
-        self.fields = tuple(fields)
-        self.delimiter = delimiter
+        self.fields: tuple[str, ...] = argument("fields", _Fields, fields)
+        self.delimiter: str = argument("delimiter", _Delimiter, delimiter)
 
     def reader(self, wanted: Sequence[Wanted], *, part: str = "value", watch: Watch | None = None) -> FieldReader:
         """See :meth:`Format.reader`. There are no new fields: a line with more of them is a misfit."""
         for column, path in wanted:
-            if len(path) != 1 or path[0] not in self.fields:
-                raise ConfigurationError(
-                    f"column {column.name!r} cannot come from '{'.'.join(('value', *path))}': the CSV's fields are "
-                    f"{', '.join(self.fields)}"
-                )
+            self.check(column.name, path)
         return _CsvFields(self, wanted)
+
+    def check(self, column: str, path: Sequence[str]) -> None:
+        """Refuse a column that does not come from one of the fields."""
+        if len(path) != 1 or path[0] not in self.fields:
+            raise ConfigurationError(
+                f"column {column!r} cannot come from '{'.'.join(('value', *path))}': the CSV's fields are "
+                f"{', '.join(self.fields)}"
+            )
 
     def infer(self, feed: Feed, paths: Sequence[tuple[str, ...]] | None) -> dict[tuple[str, ...], ColumnType | None]:
         """See :meth:`Format.infer`: CSV does not tell numbers from text, so all of it is text."""

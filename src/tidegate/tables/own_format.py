@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from tidegate.core.arguments import argument
 from tidegate.core.records import Record
 from tidegate.tables.feed import Feed
 from tidegate.tables.format import FieldReader, Fields, NewFields, Wanted, Watch
@@ -26,7 +27,7 @@ class OwnFormat:
     """
 
     def __init__(self, function: RowFunction) -> None:
-        self.function = function
+        self.function: RowFunction = argument("function", Callable[[Record], Any], function)
 
     def without_tombstones(self) -> OwnFormat:
         """The same for a table that deletes: a tombstone is a row of nulls, which is not asked for."""

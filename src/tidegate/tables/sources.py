@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
+from tidegate.core.arguments import Kind
 from tidegate.core.errors import ConfigurationError
 
 __all__ = ["Mapped", "Source", "sources_of"]
@@ -12,7 +13,26 @@ __all__ = ["Mapped", "Source", "sources_of"]
 _PARTS = ("value", "key", "headers", "topic", "partition", "offset", "timestamp")
 _NESTED = ("value", "key", "headers")
 
-Mapped: TypeAlias = Mapping[str, str | Sequence[str]]
+
+def _mapped(given: Any) -> dict[str, Any] | None:
+    if not isinstance(given, Mapping) or not given:
+        return None
+    for column, path in given.items():
+        is_path = isinstance(path, str) or (isinstance(path, Sequence) and path and all(map(_is_text, path)))
+        if not isinstance(column, str) or not is_path:
+            raise ConfigurationError(f"column {column!r}: a source is text, such as 'value.id', or a list of names")
+    sources_of(given)
+    return dict(given)
+
+
+def _is_text(given: object) -> bool:
+    return isinstance(given, str)
+
+
+Mapped: TypeAlias = Annotated[
+    Mapping[str, str | Sequence[str]],
+    Kind("a mapping from columns to their sources, such as {'id': 'value.id'}", _mapped),
+]
 """For each column its path: ``"value.address.city"``, ``"key"``, ``"offset"``; in parts if a name has a dot in it."""
 
 

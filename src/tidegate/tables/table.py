@@ -5,14 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
+from tidegate.core.arguments import Kind, convert_arguments, several
 from tidegate.core.errors import ConfigurationError
 from tidegate.tables.types import ColumnType, Declared
 
-__all__ = ["Mode", "Table"]
+__all__ = ["Mode", "Table", "TableArgument"]
 
 _CONTROL = range(32)
+
+
+def _typed(given: Any) -> dict[str, ColumnType] | None:
+    if not isinstance(given, Mapping):
+        return None
+    types = {}
+    for name, declared in given.items():
+        try:
+            types[name] = ColumnType.of(declared)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"column {name!r}: {error}") from None
+    return types
+
+
+_Names: TypeAlias = Annotated[Sequence[str], several(str, "the name of a column")]
+_Columns: TypeAlias = Annotated[Mapping[str, Declared], Kind("a mapping from columns to their types", _typed)]
 
 
 class Mode(Enum):
@@ -35,25 +52,27 @@ class Table:
     """
 
     name: str
-    key: Sequence[str] = ()
+    key: _Names = ()
     mode: Mode | str = Mode.APPEND
     create: bool = False
     evolve: bool = False
-    columns: Mapping[str, Declared] = field(default_factory=dict)
-    add: Sequence[str] = ()
+    columns: _Columns = field(default_factory=dict)
+    add: _Names = ()
     delete: bool | None = None
     schema: str | None = None
 
     def __post_init__(self) -> None:
-        self._set("key", _names(self.key))
-        self._set("add", _names(self.add))
-        self._set("mode", self._mode(self.mode))
+        try:
+            convert_arguments(self)
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"table {self.name!r}, {error}" if isinstance(self.name, str) else str(error)
+            ) from None
         _check_name("table", self.name)
         if self.schema is not None:
             _check_name("schema", self.schema)
         for name in (*self.key, *self.add, *self.columns):
             _check_name(f"column of table {self.name!r}", name)
-        self._set("columns", {name: self._type(name, declared) for name, declared in self.columns.items()})
         self._check()
 
     def _check(self) -> None:
@@ -93,31 +112,19 @@ class Table:
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}" if self.schema else self.name
 
-    def _mode(self, mode: Mode | str) -> Mode:
-        try:
-            return Mode(mode)
-        except ValueError:
-            self._refuse(f"there is no mode {mode!r}; use 'append', 'upsert' or 'accumulate'")
-            raise
-
-    def _type(self, name: str, declared: Declared) -> ColumnType:
-        try:
-            return ColumnType.of(declared)
-        except ConfigurationError as error:
-            raise ConfigurationError(f"table {self.name!r}, column {name!r}: {error}") from None
-
     def _refuse(self, why: str) -> None:
         raise ConfigurationError(f"table {self.name!r}: {why}")
-
-    def _set(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)
-
-
-def _names(given: Sequence[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _check_name(what: str, name: Any) -> None:
     """What no database can have as a name; the rest is the database's to judge."""
     if not isinstance(name, str) or not name or any(ord(character) in _CONTROL for character in name):
         raise ConfigurationError(f"{name!r} cannot be the name of a {what}")
+
+
+def _table(given: Any) -> Table | None:
+    return Table(given) if isinstance(given, str) else given if isinstance(given, Table) else None
+
+
+TableArgument: TypeAlias = Annotated[Table, Kind("a Table, or the name of one", _table)]
+"""A table as an argument: a name alone is one that rows are appended to."""

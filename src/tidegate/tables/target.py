@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 from sqlalchemy import Connection, Engine
 
+from tidegate.core.arguments import argument
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Record
+from tidegate.tables.choice import FormatArgument, FormatChoice
 from tidegate.tables.feed import Feed
 from tidegate.tables.fitting import fit
 from tidegate.tables.format import Format, NewFields, Watch
@@ -20,21 +22,18 @@ from tidegate.tables.layout import Layout
 from tidegate.tables.metadata import type_of
 from tidegate.tables.misfit import Misfit
 from tidegate.tables.mysql import MySQLWriter
-from tidegate.tables.own_format import OwnFormat, RowFunction
+from tidegate.tables.own_format import OwnFormat
 from tidegate.tables.postgres import PostgresWriter
 from tidegate.tables.preparing import prepare
 from tidegate.tables.reader import Reader
 from tidegate.tables.rows import Rows
 from tidegate.tables.sources import Mapped, sources_of
 from tidegate.tables.sqlite import SQLiteWriter
-from tidegate.tables.table import Table
+from tidegate.tables.table import Table, TableArgument
 from tidegate.tables.types import ColumnType
 from tidegate.tables.writer import Writer
 
-__all__ = ["FormatChoice", "Target", "write_rows"]
-
-FormatChoice: TypeAlias = "str | Format | RowFunction"
-"""``"json"``, a format, or a function that makes rows of a record."""
+__all__ = ["Target", "write_rows"]
 
 _WRITERS: dict[str, type[Writer]] = {
     "postgresql": PostgresWriter,
@@ -70,11 +69,12 @@ class Target:
 
         ``layout`` saves looking at the table: that of another target of the same table.
         """
-        self.engine = engine
-        self.table = table
+        self.engine = argument("engine", Engine, engine)
+        self.table = argument("table", TableArgument, table)
         self._form = _format(format)
+        columns = argument("columns", Mapped | None, columns)
         self._sources = None if columns is None else sources_of(columns)
-        self._layout = layout
+        self._layout: Layout | None = argument("layout", Layout | None, layout)
         self._watch = Watch()
         self._reader: Reader | None = None
         self._changing = threading.Lock()
@@ -192,14 +192,7 @@ class Target:
 
 
 def _format(choice: FormatChoice) -> Format:
-    if choice == "json":
-        return JsonFormat()
+    choice = argument("format", FormatArgument, choice)
     if isinstance(choice, str):
-        raise ConfigurationError(f"there is no format {choice!r}; use 'json', CsvFormat([…]) or a function of a Record")
-    if hasattr(choice, "reader") and hasattr(choice, "infer"):
-        return choice
-    if callable(choice):
-        return OwnFormat(choice)
-    raise ConfigurationError(
-        f"{type(choice).__name__} is no format; use 'json', CsvFormat([…]) or a function of a Record"
-    )
+        return JsonFormat()
+    return OwnFormat(choice) if callable(choice) else choice

@@ -9,6 +9,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import TypeAlias
 
+from tidegate.core.arguments import Amount, Count, convert_arguments
 from tidegate.core.errors import ConfigurationError
 
 __all__ = ["ColumnType", "Declared", "TypeName"]
@@ -38,8 +39,19 @@ class ColumnType:
     """
 
     name: TypeName
-    precision: int | None = None
-    scale: int | None = None
+    precision: Count | None = None
+    scale: Amount | None = None
+
+    def __post_init__(self) -> None:
+        convert_arguments(self)
+        if (self.precision is None) != (self.scale is None):
+            raise ConfigurationError("precision and scale go together: digits in all, and those after the point")
+        if self.precision is None or self.scale is None:
+            return
+        if self.name is not TypeName.DECIMAL:
+            raise ConfigurationError(f"precision: only a decimal has one, and {self.name.value} is none")
+        if self.scale > self.precision:
+            raise ConfigurationError(f"scale: expected at most {self.precision}, the precision, not {self.scale}")
 
     @classmethod
     def of(cls, declared: Declared) -> ColumnType:
@@ -50,7 +62,7 @@ class ColumnType:
             if declared in _PYTHON:
                 return cls(_PYTHON[declared])
             raise ConfigurationError(f"there is no column type for {declared.__name__}; {_KNOWN}")
-        match = _DECLARED.fullmatch(declared.strip().lower())
+        match = _DECLARED.fullmatch(declared.strip().lower()) if isinstance(declared, str) else None
         if match is None or match[1] not in _NAMES or (match[2] is not None and match[1] != "decimal"):
             raise ConfigurationError(f"there is no column type {declared!r}; {_KNOWN}")
         if match[2] is None:
@@ -60,11 +72,6 @@ class ColumnType:
     @classmethod
     def decimal(cls, precision: int, scale: int) -> ColumnType:
         """A decimal with at most ``precision`` digits, ``scale`` of them after the point."""
-        if not (precision >= 1 and 0 <= scale <= precision):
-            raise ConfigurationError(
-                f"decimal({precision},{scale}) cannot be: it needs at least one digit in all, and at most that many "
-                "after the point"
-            )
         return cls(TypeName.DECIMAL, precision, scale)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,15 +36,18 @@ class Writer(ABC):
 
     def write(self, conn: Connection, rows: Rows) -> None:
         """Append, upsert or accumulate; and delete the rows of tombstones, in their order."""
-        if self.layout.table.kind is Mode.APPEND:
-            for batch in self._by_defaults(rows.batch):
-                self._append(conn, batch)
-            return
-        for deleted, merged in merge(self.layout, rows):
-            if deleted is not None and deleted.num_rows:
-                self._delete(conn, deleted)
-            for batch in self._by_defaults(merged):
-                self._merge(conn, batch)
+        match self.layout.table.kind:
+            case Mode.APPEND:
+                for batch in self._by_defaults(rows.batch):
+                    self._append(conn, batch)
+            case Mode.UPSERT | Mode.ACCUMULATE:
+                for deleted, merged in merge(self.layout, rows):
+                    if deleted is not None and deleted.num_rows:
+                        self._delete(conn, deleted)
+                    for batch in self._by_defaults(merged):
+                        self._merge(conn, batch)
+            case other:
+                assert_never(other)
 
     @abstractmethod
     def _append(self, conn: Connection, batch: Any) -> None:

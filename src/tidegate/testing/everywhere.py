@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
 
+from tidegate.core.arguments import argument
 from tidegate.testing.errors import CheckFailed, FaultImpossible
 from tidegate.testing.faults import Crash, Fault, Fence, LostAnswer, Rebalance
 from tidegate.testing.kit import TestKit
@@ -36,6 +37,8 @@ def fault_everywhere(make: Callable[[], TestKit], check: Callable[[TestKit], obj
 
 
 def _everywhere(make: Callable[[], TestKit], check: Callable[[TestKit], object], kinds: Sequence[Kind]) -> list[Fault]:
+    make = argument("make", Callable[[], TestKit], make)
+    check = argument("check", Callable[[TestKit], object], check)
     with make() as kit:
         steps = kit.run().steps
         kit.check()

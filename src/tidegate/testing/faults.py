@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tidegate.core.errors import ConfigurationError
+from tidegate.core.arguments import Count, convert_arguments
 from tidegate.testing.steps import Step
 
 __all__ = ["Crash", "Fault", "Fence", "LostAnswer", "Rebalance"]
@@ -14,10 +14,10 @@ __all__ = ["Crash", "Fault", "Fence", "LostAnswer", "Rebalance"]
 @dataclass(frozen=True, slots=True)
 class _AtStep:
     step: Step
-    turn: int = 1
+    turn: Count = 1
 
     def __post_init__(self) -> None:
-        _check_turn(self.turn)
+        convert_arguments(self)
 
     def __str__(self) -> str:
         again = f", {self.turn}" if self.turn > 1 else ""
@@ -55,10 +55,10 @@ class LostAnswer:
     """The connection to the ledger breaks during the ``turn``-th COMMIT, which was ``committed`` or was not."""
 
     committed: bool
-    turn: int = 1
+    turn: Count = 1
 
     def __post_init__(self) -> None:
-        _check_turn(self.turn)
+        convert_arguments(self)
 
     @property
     def step(self) -> Step:
@@ -71,8 +71,3 @@ class LostAnswer:
 
 
 Fault: TypeAlias = Crash | Fence | Rebalance | LostAnswer
-
-
-def _check_turn(turn: int) -> None:
-    if turn < 1:
-        raise ConfigurationError(f"a step is reached for the first time in turn 1; there is no turn {turn}")

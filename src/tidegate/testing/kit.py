@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any, Self
 from sqlalchemy import URL, Engine
 
 from tidegate.app import App, ListenerSpec
+from tidegate.core.arguments import Count, Seconds, argument
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.journal import Entry, Kind, Verification
 from tidegate.core.letters import ParkedLetter
+from tidegate.core.names import check_topic
 from tidegate.core.partitioners import java_partition
 from tidegate.core.records import Record, TopicPartition
+from tidegate.kafka.config import KafkaArgument
 from tidegate.ledger import Ledger, open_ledger
 from tidegate.testing.errors import FaultMissed, NotCaughtUp
 from tidegate.testing.faults import Fault
@@ -51,10 +54,10 @@ class TestKit:
         broker: str | Mapping[str, Any] | None = None,
         batch: int | None = None,
     ) -> None:
-        self.app = app
+        self.app: App = argument("app", App, app)
         self._own_ledger = ledger is not None and not isinstance(ledger, Ledger)
         self._ledger = app.ledger if ledger is None else ledger if isinstance(ledger, Ledger) else open_ledger(ledger)
-        self._batch = batch
+        self._batch: int | None = argument("batch", Count | None, batch)
         self._turn = 0
         self._broker: KitBroker = _broker(broker)
 
@@ -77,9 +80,7 @@ class TestKit:
 
     def topic(self, name: str, partitions: int = 1) -> None:
         """Create a topic, or add partitions to one. Topics that nobody creates have one partition."""
-        if partitions < 1:
-            raise ConfigurationError(f"a topic has at least one partition, not {partitions}")
-        self._broker.create(name, partitions)
+        self._broker.create(check_topic(name), argument("partitions", Count, partitions))
 
     def send(
         self,
@@ -115,6 +116,10 @@ class TestKit:
         What a listener fails with is raised. Each of the ``faults`` strikes once; one that does not is an error,
         unless it ``may_miss``.
         """
+        within = argument("within", Seconds, within)
+        may_miss = argument("may_miss", bool, may_miss)
+        for fault in faults:
+            argument("faults", Fault, fault)
         listeners = [each for each in self.app.listeners if group in (None, each.spec.group)]
         if not listeners:
             raise ConfigurationError("the app has no listener" + (f" of group {group!r}" if group else ""))
@@ -215,4 +220,4 @@ def _broker(said: str | Mapping[str, Any] | None) -> KitBroker:
 
     if chosen == "sandbox":
         return RealBroker({"bootstrap.servers": sandbox()})
-    return RealBroker({"bootstrap.servers": chosen} if isinstance(chosen, str) else chosen)
+    return RealBroker(argument("broker", KafkaArgument, chosen))

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, TextClause, inspect
 from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
 
+from tidegate.core.arguments import Label, argument
 from tidegate.core.errors import (
     ConfigurationError,
     LedgerDenied,
@@ -78,12 +79,13 @@ class SqlLedger(SqlLetters):
     ) -> None:
         """``owned``: the engine was made for this ledger, and is disposed of with it."""
         super().__init__(limits)
+        argument("engine", Engine, engine)
         check_driver(engine.dialect.name, engine.dialect.driver)
         if engine.dialect.name == "sqlite":
             refuse_memory(engine.url)
         self.engine = engine
-        self.prefix = prefix
-        self._owned = owned
+        self.prefix: str = argument("prefix", Label, prefix)
+        self._owned: bool = argument("owned", bool, owned)
         self._met: Store | None = None
         self._ready = False
         self._meeting = threading.RLock()

@@ -1,0 +1,387 @@
+"""Arguments: what a parameter takes, converted or refused when it is given.
+
+The annotation of a parameter says what it takes, and the settings read files and variables by the same annotations:
+what may be written there as text may be passed as text in Python. Nothing unknown becomes a default.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from difflib import get_close_matches
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from tidegate.core.durations import seconds_in
+from tidegate.core.errors import ConfigurationError
+
+__all__ = [
+    "Amount",
+    "ByteCount",
+    "ClientConfig",
+    "Count",
+    "Kind",
+    "Label",
+    "Seconds",
+    "argument",
+    "convert_arguments",
+    "described",
+    "did_you_mean",
+    "kind_of",
+    "number",
+    "passed_through",
+    "refuse_unknown",
+    "setting",
+    "several",
+    "span",
+    "whole",
+]
+
+_TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
+_WHOLE = re.compile(r"[+-]?\d+")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
+_UNITS = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "kib": 1 << 10,
+    "mib": 1 << 20,
+    "gib": 1 << 30,
+}
+N = TypeVar("N", int, float)
+
+_SHOWN = 40  # characters of a text: longer ones are more than a word
+_DESCRIBED: dict[type, str] = {
+    str: "a string",
+    bool: "a boolean",
+    int: "a whole number",
+    float: "a number",
+    dict: "a table",
+    list: "an array",
+    datetime: "a time",
+    date: "a date",
+    time: "a time of day",
+}
+
+
+class _Entry(ConfigurationError):
+    """An entry of a mapping is refused: its key goes behind the name of the parameter."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of argument: ``convert`` returns the value for what was given, or ``None`` if it is refused.
+
+    ``choices`` are the words that are accepted, for the hint about a near miss.
+    """
+
+    expected: str
+    convert: Callable[[Any], Any]
+    choices: tuple[str, ...] = ()
+
+
+def argument(name: str, hint: Any, given: object) -> Any:
+    """``given`` as the annotation ``hint`` wants it; raises a :class:`ConfigurationError` that names the parameter."""
+    return _converted(name, hint, given, lambda _, value: f", not {_quoted(value)}")
+
+
+def setting(place: str, hint: Any, given: object) -> Any:
+    """The same for a setting. No error shows its value: it may be a secret that was written in the wrong place."""
+    return _converted(place, hint, given, _unquoted)
+
+
+def _unquoted(kind: Kind, given: object) -> str:
+    """Nothing of a text or a number that is out of bounds: what was expected says it all."""
+    is_clear = isinstance(given, str) or kind.expected.startswith(described(given))
+    return "" if is_clear else f", not {described(given)}"
+
+
+def _converted(name: str, hint: Any, given: object, show: Callable[[Kind, object], str]) -> Any:
+    inner, is_optional = _without_none(hint)
+    if inner is Any or (is_optional and given is None):
+        return given
+    kind = kind_of(inner)
+    try:
+        value = kind.convert(given)
+    except _Entry as error:
+        raise ConfigurationError(f"{name}.{error}") from None
+    except ConfigurationError as error:
+        raise type(error)(f"{name}: {error}") from None
+    if value is None:
+        raise ConfigurationError(f"{name}: expected {kind.expected}{show(kind, given)}{_hint(kind, given)}")
+    return value
+
+
+def convert_arguments(instance: Any) -> None:
+    """Convert every field of a frozen dataclass as it is annotated; called by its ``__post_init__``."""
+    for name, hint in _hints(instance.__class__).items():
+        given = getattr(instance, name)
+        value = argument(name, hint, given)
+        if value is not given:
+            object.__setattr__(instance, name, value)
+
+
+def refuse_unknown(what: str, given: Collection[str], known: Collection[str]) -> None:
+    """Refuse keyword arguments that ``what`` does not have."""
+    for name in sorted(set(given) - set(known)):
+        near = did_you_mean(name, known) or f"; it has {', '.join(sorted(known))}"
+        raise ConfigurationError(f"{what} has no argument {name!r}{near}")
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """The end of an error: the nearest choice; nothing if none is near."""
+    known = {choice.replace("_", "-"): choice for choice in choices}
+    near = get_close_matches(word.lower().replace("_", "-"), known, 1)
+    return f"; did you mean {known[near[0]]!r}?" if near else ""
+
+
+def described(given: object) -> str:
+    """What was given, by its type: its value may be a secret."""
+    if isinstance(given, str) and not given.strip():
+        return "an empty string"
+    if isinstance(given, type):
+        return f"the class {given.__name__}"
+    return _DESCRIBED.get(type(given)) or ("None" if given is None else f"a {type(given).__name__}")
+
+
+def _quoted(given: object) -> str:
+    if isinstance(given, str) and (len(given) > _SHOWN or "://" in given or "=" in given):
+        return "a string"
+    if isinstance(given, (str, int, float, NoneType)):
+        return repr(str(given)) if isinstance(given, str) else repr(given)
+    return f"the class {given.__name__}" if isinstance(given, type) else f"a {type(given).__name__}"
+
+
+def _hint(kind: Kind, given: object) -> str:
+    if isinstance(given, str):
+        return did_you_mean(given, kind.choices)
+    if isinstance(given, type) and given.__module__.startswith("tidegate."):
+        return f"; pass {given.__name__}(…), not the class"
+    return ""
+
+
+# From annotations to kinds
+
+
+@cache
+def _hints(owner: Any) -> dict[str, Any]:
+    hints = get_type_hints(owner, include_extras=True)
+    return {name: hints[name] for name in owner.__dataclass_fields__}
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    if get_origin(hint) not in (Union, UnionType) or NoneType not in get_args(hint):
+        return hint, False
+    return Union[tuple(each for each in get_args(hint) if each is not NoneType)], True  # noqa: UP007
+
+
+@cache
+def kind_of(hint: Any) -> Kind:
+    """The kind that an annotation stands for."""
+    if get_origin(hint) is Annotated:
+        return next(each for each in get_args(hint) if isinstance(each, Kind))
+    if hint in _PLAIN:
+        return _PLAIN[hint]
+    if get_origin(hint) is Mapping:
+        return _mapping(*get_args(hint))
+    if get_origin(hint) in (Union, UnionType):
+        named = [each for each in get_args(hint) if isinstance(each, type) and issubclass(each, Enum)]
+        return kind_of(named[0]) if named else _instances(*get_args(hint))
+    if get_origin(hint) is Callable:
+        return Kind("a function", lambda given: given if callable(given) else None)
+    if issubclass(hint, Enum):
+        return _choice(hint)
+    return _instances(hint)
+
+
+def _instances(*classes: type) -> Kind:
+    """Values of these classes, as they are."""
+    names = " or ".join(each.__name__ for each in classes)
+    return Kind(f"a {names}", lambda given: given if isinstance(given, classes) else None)
+
+
+def _choice(enum: type[Enum]) -> Kind:
+    by_value = {each.value: each for each in enum}
+
+    def convert(given: Any) -> Enum | None:
+        return by_value.get(given) if isinstance(given, str) else given if isinstance(given, enum) else None
+
+    return Kind(f"one of {', '.join(map(repr, by_value))}", convert, tuple(by_value))
+
+
+def _mapping(key: Any, value: Any) -> Kind:
+    def convert(given: Any) -> dict[Any, Any] | None:
+        if not isinstance(given, Mapping):
+            return None
+        keys = kind_of(key)
+        if any(keys.convert(each) is None for each in given):
+            return None
+        try:
+            return {each: setting(each, value, item) for each, item in given.items()}
+        except ConfigurationError as error:
+            raise _Entry(str(error)) from None
+
+    return Kind("a mapping", convert)
+
+
+def several(hint: Any, what: str) -> Kind:
+    """One, or any number of them in a list: they become a tuple."""
+
+    def convert(given: Any) -> tuple[Any, ...] | None:
+        kind = kind_of(hint)
+        if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+            one = kind.convert(given)
+            return None if one is None else (one,)
+        found = [kind.convert(each) for each in given]
+        return None if any(each is None for each in found) else tuple(found)
+
+    return Kind(f"{what}, or a list of them", convert)
+
+
+# Numbers: as such, or as text; a boolean is none
+
+
+def whole(least: int | None = None, most: int | None = None) -> Kind:
+    """A whole number within bounds."""
+
+    def convert(given: Any) -> int | None:
+        return _bounded(_whole(given), least, most)
+
+    return Kind("a whole number" + _bounds(least, most), convert)
+
+
+def span(least: float = 0.0, most: float = math.inf, *, above: bool = False) -> Kind:
+    """A time in seconds, or as text with its unit; ``above``: more than ``least``."""
+
+    def convert(given: Any) -> float | None:
+        seconds = seconds_in(given)
+        return None if seconds is None or not least <= seconds <= most or (above and seconds == least) else seconds
+
+    bound = f" of more than {least:g} s" if above else f" of at least {least:g} s" if least else ""
+    bound += f" and at most {most:g} s" if math.isfinite(most) else ""
+    return Kind(f"a number of seconds, or a time such as '500ms', '5s' or '10 min'{bound and ','}{bound}", convert)
+
+
+def number(least: float) -> Kind:
+    """A number, with a lower bound."""
+
+    def convert(given: Any) -> float | None:
+        return _bounded(_real(given), least)
+
+    return Kind("a number" + _bounds(least, None), convert)
+
+
+def _bytes(least: int) -> Kind:
+    def convert(given: Any) -> int | None:
+        found = _SIZE.fullmatch(given.strip()) if isinstance(given, str) else None
+        if found and found[2].lower() in _UNITS:
+            given = round(float(found[1]) * _UNITS[found[2].lower()])
+        return _bounded(_whole(given), least)
+
+    return Kind("a number of bytes, or a size such as '32MB' or '4MiB'" + (", of at least 1 byte" * least), convert)
+
+
+def _whole(given: Any) -> int | None:
+    if isinstance(given, str):
+        return int(given) if _WHOLE.fullmatch(given.strip()) and len(given) <= _SHOWN else None
+    return int(given) if _is_number(given) and not isinstance(given, float) else None
+
+
+def _is_number(given: object) -> bool:
+    """Whether it is a number, also one of NumPy's; a boolean is none, and neither is a class of numbers."""
+    is_one = isinstance(given, (int, float)) or hasattr(given, "__index__")
+    return is_one and not isinstance(given, (bool, type))
+
+
+def _real(given: Any) -> float | None:
+    if not isinstance(given, str) and not _is_number(given):
+        return None
+    try:
+        number = float(given)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _bounded(number: N | None, least: N | None, most: N | None = None) -> N | None:
+    is_within = number is not None and (least is None or number >= least) and (most is None or number <= most)
+    return number if is_within else None
+
+
+def _bounds(least: float | None, most: float | None) -> str:
+    if most is not None:
+        return f" from {least} to {most}"
+    return "" if least is None else f" of at least {least:g}"
+
+
+# Words
+
+
+def _boolean(given: Any) -> bool | None:
+    if not isinstance(given, str):
+        return given if isinstance(given, bool) else None
+    word = given.strip().lower()
+    return True if word in _TRUE else False if word in _FALSE else None
+
+
+def _text(given: Any) -> str | None:
+    return given if isinstance(given, str) else None
+
+
+def _label(given: Any) -> str | None:
+    return given if isinstance(given, str) and given.strip() else None
+
+
+# Settings of librdkafka, and of others that are passed through
+
+
+def passed_through(given: object) -> str | int | float | bool | None:
+    """A setting that someone else interprets, unchanged; ``None`` if it is none."""
+    is_plain = isinstance(given, (str, int)) or (isinstance(given, float) and math.isfinite(given))
+    return given if is_plain else None  # type: ignore[return-value]
+
+
+def _client_config(given: Any) -> dict[str, Any] | None:
+    if not isinstance(given, Mapping):
+        return None
+    for key, value in given.items():
+        if not isinstance(key, str) or not key.strip():
+            raise ConfigurationError(f"the names of librdkafka's settings are strings, not {_quoted(key)}")
+        is_callback = callable(value) and not isinstance(value, type)
+        if passed_through(value) is None and not is_callback and key != "logger":
+            raise ConfigurationError(f"{key!r}: expected a string, a number, or true or false, not {described(value)}")
+    return dict(given)
+
+
+_PLAIN: dict[Any, Kind] = {
+    str: Kind("a string", _text),
+    bool: Kind("true or false", _boolean),
+    int: whole(),
+    float: Kind("a number", _real),
+    tuple[str, ...]: Kind("a string, or an array of strings", several(str, "a string").convert),
+}
+
+Count: TypeAlias = Annotated[int, whole(1)]
+"""At least one."""
+
+Amount: TypeAlias = Annotated[int, whole(0)]
+"""None or more."""
+
+Seconds: TypeAlias = Annotated[float, span()]
+"""A time: a number of seconds, or text with a unit."""
+
+ByteCount: TypeAlias = Annotated[int, _bytes(1)]
+"""A size: a number of bytes, or text with a unit."""
+
+Label: TypeAlias = Annotated[str, Kind("a string that is not empty", _label)]
+"""Text that is not empty."""
+
+ClientConfig: TypeAlias = Annotated[Mapping[str, Any], Kind("a mapping of librdkafka's settings", _client_config)]
+"""Settings of librdkafka."""

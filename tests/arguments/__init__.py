@@ -1,0 +1,1 @@
+"""Arguments: each is converted or refused where it is given."""

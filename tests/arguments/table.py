@@ -1,0 +1,718 @@
+"""The table of arguments: for each parameter what is refused, and what text becomes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer
+from sqlalchemy import create_engine
+
+from tidegate import (
+    App,
+    Backoff,
+    BatchBounds,
+    CommitStrategy,
+    DeadLetter,
+    Delivery,
+    Earliest,
+    Fail,
+    LagGuard,
+    Latest,
+    Limits,
+    ListenerSpec,
+    OnWeakTopic,
+    Ordering,
+    Outgoing,
+    OutOfRange,
+    OwnLoop,
+    Producer,
+    Protocol,
+    Recreated,
+    Retry,
+    Skip,
+    StartStrategy,
+    Table,
+    Timestamp,
+    TopicPartition,
+    TopicProducer,
+    java_partition,
+    open_ledger,
+)
+from tidegate.app import Topics
+from tidegate.core.delivery import CommitMode
+from tidegate.ledger import MemoryLedger, SqlLedger
+from tidegate.operate import By, Operator, Overview, Survey, To, target
+from tidegate.settings import (
+    IntoSettings,
+    KafkaSettings,
+    LedgerSettings,
+    LimitSettings,
+    ListenerSettings,
+    OnError,
+    PipelineFormat,
+    PipelineSettings,
+    RunSettings,
+    Settings,
+    SinkFormat,
+    SinkSettings,
+    SparkSettings,
+    TableMode,
+)
+from tidegate.spark import Pipeline, SparkOptions
+from tidegate.tables import ColumnType, CsvFormat, Mode, OwnFormat, Target
+from tidegate.tables.types import TypeName
+from tidegate.testing import Crash, Fence, LostAnswer, Rebalance, Step, TestKit, crash_everywhere, fault_everywhere
+
+__all__ = ["PLACES", "Place", "Row"]
+
+NAN, INFINITE = float("nan"), float("inf")
+
+
+class Row(NamedTuple):
+    """One parameter: values that are refused, and values that are converted, each with what it becomes."""
+
+    refused: tuple[object, ...]
+    converted: tuple[tuple[object, object], ...] = ()
+    anything: bool = False
+    """Whether every value has a meaning: nothing can be refused."""
+
+
+def row(*refused: object, **converted: object) -> Row:
+    """A row whose texts become values: ``key="…"`` is given by the pairs under ``becomes``."""
+    return Row(refused, tuple(converted.get("becomes", ())), bool(converted.get("anything")))  # type: ignore[arg-type]
+
+
+def choice(*members: Any) -> Row:
+    """Words of a closed choice; what looks like them is refused."""
+    first = members[0]
+    wrong = (first.value + "x", first.name, "", 5, True, type(first), object(), b"x", [first.value])
+    return Row(wrong, tuple((member.value, member) for member in members))
+
+
+_NOT_NUMBERS = ("many", "", True, None, object(), NAN, INFINITE, [1], b"1", int)
+
+
+def count(least: int = 1, *, optional: bool = False) -> Row:
+    wrong = tuple(each for each in _NOT_NUMBERS if each is not None or not optional)
+    return Row((*wrong, least - 1, str(least - 1), 1.5, "1.5"), (("2", 2), (" 3 ", 3), (7, 7)))
+
+
+def seconds(*more: object) -> Row:
+    pairs = (("5s", 5.0), ("10 min", 600.0), ("500ms", 0.5), ("7", 7.0), (3, 3.0), (timedelta(seconds=4), 4.0))
+    return Row((*_NOT_NUMBERS, -1, "-1s", "5 parsecs", *more), pairs)
+
+
+def size() -> Row:
+    return Row(
+        (*_NOT_NUMBERS, 0, -1, "32 MT", 1.5), (("32MB", 32_000_000), ("4MiB", 4 << 20), ("1 kB", 1000), ("9", 9))
+    )
+
+
+def flag(*, optional: bool = False) -> Row:
+    wrong = ("perhaps", "", 1, 0, object(), bool, *(() if optional else (None,)))
+    return Row(wrong, (("yes", True), ("no", False), ("true", True), ("off", False)))
+
+
+def text(*refused: object, optional: bool = False) -> Row:
+    return Row(("", 5, True, object(), b"x", str, *(() if optional else (None,)), *refused), (("right", "right"),))
+
+
+START = Row(
+    ("soon", "latests", "", 1.5, True, -1, object(), Latest, datetime(2026, 11, 1), "2026-11-01T00:00:00", b"latest"),
+    (
+        ("latest", Latest()),
+        ("earliest", Earliest()),
+        ("2026-11-01T00:00:00Z", Timestamp(1793491200000)),
+        (datetime(2026, 11, 1, tzinfo=UTC), Timestamp(1793491200000)),
+        (1793491200000, Timestamp(1793491200000)),
+    ),
+)
+STRATEGY = Row(
+    (*START.refused, StartStrategy),
+    (*((given, StartStrategy(start)) for given, start in START.converted), (StartStrategy(), StartStrategy())),  # type: ignore[arg-type]
+)
+POLICY = Row(
+    ("fial", "Fail", "", 5, None, True, Fail, DeadLetter, Retry, object(), b"fail"),
+    (("fail", Fail()), ("skip", Skip()), ("dead-letter", DeadLetter()), (Retry(2), Retry(2))),
+)
+GROUP = Row(("", 5, None, True, object(), "a\0b", "g" * 256, b"g"), (("billing", "billing"),))
+TOPIC = Row(("", 5, None, True, object(), "no/topic", "a,b", b"t"), (("orders", "orders"),))
+CLIENT = Row(
+    (
+        5,
+        None,
+        "localhost:9092",
+        {5: "x"},
+        {"fetch.min.bytes": None},
+        {"fetch.min.bytes": [1]},
+        {"a": NAN},
+        {"": 1},
+        dict,
+    )
+)
+KAFKA = Row(
+    (
+        5,
+        "",
+        True,
+        object(),
+        [],
+        {5: "x"},
+        {"bootstrap.servers": None},
+        {"bootstrap.servers": ""},
+        {"bootstrap.servers": 9092},
+        {"bootstrap.servers": "a", "fetch.min.bytes": [1]},
+        {"bootstrap.servers": "a", "fetch.min.bites": 1},
+        {"bootstrap.servers": "a", "fetch.min.bytes": "few"},
+    ),
+    (("localhost:9092", {"bootstrap.servers": "localhost:9092"}),),
+)
+LEDGER = Row(
+    (
+        "",
+        "memory:",
+        "memory://shop",
+        "sqlite+aiosqlite:///shop.db",
+        "shop.db",
+        "oracle://db",
+        "no url",
+        5,
+        True,
+        object(),
+        SqlLedger,
+        Consumer,
+    ),
+    (("memory://", MemoryLedger),),
+)
+LIMITS = Row((5, "10s", True, object(), Limits, {"hold": 1}))
+FORMAT = Row(("avro", "JSON", "", 5, None, CsvFormat, object()), (("json", "json"),))
+COLUMNS = Row((5, "id", {}, {"id": 5}, {"id": "id"}, {"id": "offset.x"}, {5: "value"}, [("id", "value.id")], dict))
+INTO = Row((5, None, "", True, Table, object(), b"orders"), (("orders", Table("orders")),))
+CALLBACK = Row((5, "print", object(), True))
+OBSERVERS = Row((5, "print", [5], [object()], [Backoff]))
+SERIALIZER = Row(("avro", "", 5, True, object()))
+NAMES = Row((5, True, [5], object(), {"a": 1}), (("id", ("id",)), (["id", "at"], ("id", "at"))))
+PREFIX = text(optional=True)
+WHOLE_PARTITION = Row(("1", -1, True, 1.5, object()))
+MILLISECONDS = Row(("now", -1, True, 1.5, datetime(2026, 11, 1, tzinfo=UTC)))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Something that is called with arguments: the arguments that it needs, how to find what it made of them, and the
+    rows of its parameters."""
+
+    call: Callable[..., Any]
+    needs: Mapping[str, Any]
+    rows: Mapping[str, Row]
+    held: Callable[[Any, str], Any] = getattr
+    also: tuple[Callable[..., Any], ...] = field(default=())
+    """Where its ``**options`` go to."""
+    called: Mapping[str, str] = field(default_factory=dict)
+    """What errors call a parameter, where that is not its name."""
+
+
+def app() -> App:
+    return App("nowhere:1", "sqlite://", settings=Settings())
+
+
+def listener(*arguments: Any, **options: Any) -> ListenerSpec:
+    made = app()
+
+    def handle(record: bytes) -> None:
+        """Do nothing."""
+
+    declare = made.listener(*arguments, **options)
+    declare(handle)
+    return made.listeners[0].spec
+
+
+def sink(*arguments: Any, **options: Any) -> Any:
+    return app().sink(*arguments, **options)
+
+
+def sent(**arguments: Any) -> object:
+    with Producer("127.0.0.1:1") as producer:
+        return producer.send(**arguments)
+
+
+def sent_to(**arguments: Any) -> object:
+    with Producer("127.0.0.1:1") as producer:
+        return producer.to("orders").send(**arguments)
+
+
+_SPEC: dict[str, Row] = {
+    "delivery": choice(*Delivery),
+    "commit": Row(choice(CommitStrategy.SYNCHRONOUS).refused, choice(*CommitStrategy).converted),
+    "start": STRATEGY,
+    "batch": Row(
+        (*_NOT_NUMBERS, 0, -1, {"count": 5}, BatchBounds),
+        ((100, BatchBounds(100)), ("100", BatchBounds(100)), (BatchBounds(7), BatchBounds(7))),
+    ),
+    "buffer_bytes": size(),
+    "on_error": POLICY,
+    "protocol": choice(*Protocol),
+    "out_of_range": choice(*OutOfRange),
+    "recreated": choice(*Recreated),
+    "lag_guard": Row((100, "100", True, LagGuard, object(), {"limit": 5})),
+    "mirror": flag(),
+    "threads": count(),
+    "workers": count(optional=True),
+    "ordering": choice(*Ordering),
+    "session_timeout": seconds(0, "0s", "2h"),
+    "on_assigned": CALLBACK,
+    "on_revoked": CALLBACK,
+    "on_lost": CALLBACK,
+    "kafka": CLIENT,
+}
+_TOPICS = Row((5, True, "", "no/topic", [5], [], object(), "^(", b"orders", {"a": 1}))
+_PARTITIONS = Row((5, "orders", [("orders", "0")], [("orders", -1)], [("orders", True)], ["orders"], [5], object()))
+_LISTENER = {"topics": _TOPICS, "group": GROUP, "partitions": _PARTITIONS, **_SPEC}
+_STEP = choice(*Step)
+_FAULT = {"step": _STEP, "turn": count()}
+_LIMITS = {"hold": seconds("16s"), "lock_wait": seconds("9s"), "attempts": count()}
+_PRODUCER = {
+    "kafka": KAFKA,
+    "key_serializer": SERIALIZER,
+    "value_serializer": SERIALIZER,
+    "partitioner": Row(("murmur3", "", 5, None, True, object(), Backoff)),
+    "interceptors": Row((5, "x", [5], [object()], [Backoff])),
+    "listeners": Row((5, "x", [5], [object()], [Backoff])),
+    "max_block": seconds(),
+}
+_SEND = {
+    "value": Row((), anything=True),
+    "key": Row((), anything=True),
+    "partition": WHOLE_PARTITION,
+    "headers": Row((5, "x", True)),
+    "timestamp": MILLISECONDS,
+}
+_TABLE = {
+    "name": Row(("", 5, None, True, "a\0b", object(), b"x"), (("orders", "orders"),)),
+    "key": NAMES,
+    "mode": choice(Mode.APPEND),
+    "create": flag(),
+    "evolve": flag(),
+    "columns": Row((5, "id", {"id": "varchar"}, {"id": 5}, {"id": set}, {"": "text"}, None)),
+    "add": Row(NAMES.refused),
+    "delete": Row(("perhaps", "", 1, object())),
+    "schema": Row(("", 5, True, object(), "a\nb"), (("shop", "shop"),)),
+}
+_RUN = {
+    "commit": Row(choice(CommitMode.BATCH).refused, (("batch", CommitMode.BATCH),)),
+    "delivery": choice(*Delivery),
+    "out_of_range": choice(*OutOfRange),
+    "recreated": choice(*Recreated),
+    "max_records": count(),
+    "collect": count(0),
+}
+_MODES = Row(choice(*TableMode).refused, choice(TableMode.APPEND).converted)
+
+
+def _in_spec(made: Any, name: str) -> Any:
+    return getattr(made.spec, name)
+
+
+def _of_sink(made: Any, name: str) -> Any:
+    return getattr(made.does if name in {"into", "format", "columns"} else made.spec, name)
+
+
+def _private(made: Any, name: str) -> Any:
+    return getattr(made, f"_{name}")
+
+
+def _kind(made: Any, name: str) -> Any:
+    return type(made)
+
+
+def _of_pipeline(made: Any, name: str) -> Any:
+    return (
+        made._kafka if name == "kafka" else type(made._given_ledger) if name == "ledger" else getattr(made.spec, name)
+    )
+
+
+def _of_app(made: Any, name: str) -> Any:
+    return type(made.ledger) if name == "ledger" else made.kafka
+
+
+def _unused() -> Consumer:
+    return Consumer({"group.id": "g", "log_level": 0})
+
+
+_PIPELINE = {"topics": "orders", "into": "orders", "group": "g", "kafka": "a:1", "ledger": "sqlite:///unused.db"}
+_ENGINE = create_engine("sqlite://")
+
+PLACES: dict[str, Place] = {
+    "App": Place(
+        App,
+        {"kafka": "nowhere:1", "ledger": "memory://", "settings": Settings()},
+        {
+            "kafka": KAFKA,
+            "ledger": LEDGER,
+            "settings": Row((5, "", True, object(), Settings, {"kafka": "a"})),
+            "observers": OBSERVERS,
+        },
+        _of_app,
+    ),
+    "App.listener": Place(
+        listener,
+        {"topics": "orders", "group": "g"},
+        _LISTENER | {"decoder": Row(("avro", "", 5, True, object()))},
+        also=(App.listener, ListenerSpec),
+    ),
+    "App.sink": Place(
+        sink,
+        {"topics": "orders", "into": "orders"},
+        _LISTENER
+        | {
+            "into": INTO,
+            "format": FORMAT,
+            "columns": COLUMNS,
+            "workers": Row((*count(optional=True).refused, 2, "2")),  # there is no function
+            "group": Row(tuple(each for each in GROUP.refused if each)),
+        },
+        _of_sink,
+        also=(App.sink, ListenerSpec),
+    ),
+    "ListenerSpec": Place(
+        ListenerSpec,
+        {"topics": "orders", "group": "g"},
+        _SPEC
+        | {
+            "group": GROUP,
+            "topics": Row(_TOPICS.refused, (("orders", Topics(("orders",))), ("^o", Topics(pattern="^o")))),
+        },
+    ),
+    "Topics": Place(
+        Topics,
+        {},
+        {
+            "names": Row((5, True, "no/topic", [5], object(), b"orders"), (("orders", ("orders",)),)),
+            "pattern": Row((5, True, object(), "(", re.compile("x"))),
+            "partitions": Row(_PARTITIONS.refused, (([("orders", 0)], (TopicPartition("orders", 0),)),)),
+        },
+    ),
+    "BatchBounds": Place(BatchBounds, {}, {"count": count(), "bytes": size(), "age": seconds()}),
+    "Backoff": Place(
+        Backoff,
+        {"first": 0.1, "most": "1h"},
+        {
+            "first": seconds("2h"),
+            "factor": Row((*_NOT_NUMBERS, 0.5, -1), (("2.5", 2.5), (3, 3.0))),
+            "most": seconds("50ms"),
+        },
+    ),
+    "Retry": Place(
+        Retry,
+        {},
+        {"times": count(), "backoff": Row((5, "1s", True, Backoff, object(), None)), "then": POLICY},
+    ),
+    "LagGuard": Place(
+        LagGuard,
+        {"limit": 1000},
+        {"limit": count(0), "keep": Row((*count(0).refused, 1001), (("10", 10),)), "every": seconds(0, "0s")},
+    ),
+    "Timestamp": Place(
+        Timestamp,
+        {},
+        {
+            "at": Row(
+                ("soon", "latest", "", -1, True, 1.5, None, datetime(2026, 11, 1), 10**15),
+                (
+                    ("2026-11-01T00:00:00Z", 1793491200000),
+                    (datetime(2026, 11, 1, tzinfo=UTC), 1793491200000),
+                    ("1793491200000", 1793491200000),
+                ),
+            )
+        },
+    ),
+    "StartStrategy": Place(
+        StartStrategy, {}, {"start": START, "deployment": Row(("", 5, True, object(), b"x"), (("v2", "v2"),))}
+    ),
+    "Limits": Place(Limits, {"hold": 0, "lock_wait": "1h"}, _LIMITS | {"hold": seconds("2h"), "lock_wait": seconds()}),
+    "open_ledger": Place(
+        open_ledger,
+        {"target": "memory://"},
+        {"target": Row((*LEDGER.refused, None), LEDGER.converted), "prefix": Row(PREFIX.refused), "limits": LIMITS},
+        _kind,
+        called={"target": "ledger"},
+    ),
+    "MemoryLedger": Place(MemoryLedger, {}, {"limits": LIMITS}),
+    "SqlLedger": Place(
+        SqlLedger,
+        {"engine": _ENGINE},
+        {
+            "engine": Row((5, None, "sqlite://", object(), SqlLedger)),
+            "prefix": Row(text().refused, (("shop_", "shop_"),)),
+            "limits": LIMITS,
+            "owned": Row(flag().refused),
+        },
+    ),
+    "OwnLoop": Place(
+        OwnLoop,
+        {"consumer": _unused(), "ledger": MemoryLedger(), "topics": "orders", "group": "g"},
+        {
+            "consumer": Row((5, None, "localhost:9092", Consumer, object())),
+            "ledger": Row((5, None, "memory://", MemoryLedger, object())),
+            "topics": Row((5, None, True, "", ["no/topic"], [5])),
+            "group": GROUP,
+            "start": Row(START.refused),
+            "session_timeout": Row(seconds(0).refused),
+        },
+    ),
+    "Producer": Place(Producer, {"kafka": "127.0.0.1:1"}, {**_PRODUCER, "kafka": Row(KAFKA.refused)}, _private),
+    "Producer.safe": Place(
+        Producer.safe,
+        {"kafka": "127.0.0.1:1"},
+        {
+            **{name: Row(each.refused) for name, each in _PRODUCER.items()},
+            "topics": Row((5, True, [5], "no/topic", object())),
+            "on_weak_topic": Row(choice(*OnWeakTopic).refused),
+        },
+        also=(Producer.safe, Producer),
+    ),
+    "Producer.send": Place(
+        sent, {"topic": "orders"}, {"topic": Row((5, None, True, "", b"t")), **_SEND}, also=(Producer.send,)
+    ),
+    "TopicProducer": Place(
+        TopicProducer,
+        {"producer": Producer("127.0.0.1:1"), "topic": "orders"},
+        {"producer": Row((5, None, "x", Producer, object())), "topic": TOPIC},
+    ),
+    "TopicProducer.send": Place(sent_to, {}, _SEND, also=(TopicProducer.send,)),
+    "Outgoing": Place(Outgoing, {"topic": "orders"}, {"topic": Row((5, None, True, "", b"t")), **_SEND}),
+    "java_partition": Place(
+        java_partition, {"key": b"a", "partitions": 1}, {"key": Row(("a", 5, None)), "partitions": Row(count().refused)}
+    ),
+    "Table": Place(Table, {"name": "orders"}, _TABLE),
+    "ColumnType": Place(
+        ColumnType,
+        {"name": "decimal", "precision": 5, "scale": 2},
+        {
+            "name": Row(choice(*TypeName).refused, (("decimal", TypeName.DECIMAL),)),
+            "precision": Row((*count(optional=True).refused, 1), (("7", 7),)),
+            "scale": Row((*count(0, optional=True).refused, 6), (("3", 3),)),
+        },
+    ),
+    "CsvFormat": Place(
+        CsvFormat,
+        {"fields": ["a"]},
+        {
+            "fields": Row((5, "a", [], [5], ["a", "a"], [""], None, object()), ((["a", "b"], ("a", "b")),)),
+            "delimiter": Row(("", ";;", '"', "\n", 5, None, b";"), ((";", ";"),)),
+        },
+    ),
+    "OwnFormat": Place(OwnFormat, {}, {"function": Row((5, "json", None, object()))}),
+    "Target": Place(
+        Target,
+        {"engine": _ENGINE, "table": "orders"},
+        {
+            "engine": Row((5, None, "sqlite://", object())),
+            "table": INTO,
+            "format": Row(FORMAT.refused),
+            "columns": Row(COLUMNS.refused),
+            "layout": Row((5, "x", object())),
+        },
+    ),
+    "Pipeline": Place(
+        Pipeline,
+        _PIPELINE,
+        _RUN
+        | {
+            "topics": Row((5, True, "", "no/topic", [5], [], object()), (("orders", ("orders",)),)),
+            "into": INTO,
+            "group": GROUP,
+            "kafka": KAFKA,
+            "ledger": Row((*LEDGER.refused, None)),
+            "format": Row(("avro", "JSON", "", 5, None, CsvFormat, object()), (("json", "json"),)),
+            "schema": Row((5, "id", {}, {"id": "varchar"}, {"id": 5}, {5: "text"}, dict)),
+            "columns": Row((5, "id", {}, {"id": 5}, {"id": ""}, {5: "value"}, dict)),
+            "where": Row(("", 5, True, object(), b"x"), (("value.id > 0", "value.id > 0"),)),
+            "transform": Row(("", 5, True, object(), Backoff)),
+            "start": STRATEGY,
+            "spark": Row((5, "local[2]", True, object(), SparkOptions)),
+            "observers": OBSERVERS,
+            "on_batch": CALLBACK,
+        },
+        _of_pipeline,
+    ),
+    "SparkOptions": Place(
+        SparkOptions,
+        {},
+        {
+            "master": text(),
+            "connector": text(optional=True),
+            "conf": Row(
+                (5, "x", {"ui": 1}, {5: 1}, {"spark.ui": [1]}, {"spark.master": "local"}, {"spark.x": NAN}, None)
+            ),
+            "name": text(),
+        },
+    ),
+    "To": Place(To, {}, {"offset": count(0)}),
+    "By": Place(By, {}, {"count": Row((*_NOT_NUMBERS, 1.5), (("-3", -3), ("4", 4)))}),
+    "target": Place(target, {}, {"text": Row((5, None, True, object()))}, called={"text": "target"}),
+    "Operator": Place(
+        Operator,
+        {"ledger": MemoryLedger(), "survey": None},
+        {"ledger": Row((5, None, "memory://", MemoryLedger)), "survey": Row((5, "a:1", Survey))},
+    ),
+    "Operator.rewind": Place(
+        Operator(MemoryLedger(), None).rewind,
+        {"group": "g", "topic": "orders", "target": "earliest"},
+        {
+            "group": Row(GROUP.refused),
+            "topic": Row(TOPIC.refused),
+            "target": Row((5, None, True, Earliest, object())),
+            "partitions": Row(([-1], ["x"], [True], "x", object())),
+            "force": Row(flag().refused),
+        },
+    ),
+    "Overview": Place(
+        Overview,
+        {"ledger": MemoryLedger()},
+        {
+            "ledger": Row((5, None, "memory://", MemoryLedger)),
+            "survey": Row((5, "a:1", Survey)),
+            "window": Row(seconds(0).refused, seconds().converted),
+            "clock": Row((5, "now", None)),
+        },
+        _private,
+    ),
+    "Survey": Place(
+        Survey,
+        {"kafka": "a:1"},
+        {"kafka": Row(KAFKA.refused[:-2], KAFKA.converted), "seconds": Row(seconds(0).refused, seconds().converted)},
+        _private,
+    ),
+    "Crash": Place(Crash, {"step": Step.POLLED}, _FAULT),
+    "Fence": Place(Fence, {"step": Step.POLLED}, _FAULT),
+    "Rebalance": Place(Rebalance, {"step": Step.POLLED}, _FAULT | {"to_another": flag(), "lost": flag()}),
+    "LostAnswer": Place(LostAnswer, {"committed": True}, {"committed": flag(), "turn": count()}),
+    "TestKit": Place(
+        TestKit,
+        {"app": app(), "broker": "local"},
+        {
+            "app": Row((5, None, "shop:app", App, object())),
+            "ledger": Row(LEDGER.refused),
+            "broker": Row((5, "", True, object(), {5: "x"})),
+            "batch": Row(count(optional=True).refused),
+        },
+    ),
+    "crash_everywhere": Place(
+        crash_everywhere, {"make": print, "check": print}, {"make": Row((5, None, "x")), "check": Row((5, None, "x"))}
+    ),
+    "fault_everywhere": Place(
+        fault_everywhere, {"make": print, "check": print}, {"make": Row((5, None, "x")), "check": Row((5, None, "x"))}
+    ),
+    "Settings": Place(
+        Settings,
+        {},
+        {
+            "kafka": Row((5, "a:1", None, KafkaSettings)),
+            "ledger": Row((5, "memory://", None)),
+            "listener": Row((5, "x", None)),
+            "sink": Row((5, "x", None, {"a": 5})),
+        },
+    ),
+    "KafkaSettings": Place(
+        KafkaSettings,
+        {},
+        {
+            "bootstrap": text(optional=True),
+            "client": Row((*CLIENT.refused[:1], *CLIENT.refused[2:], {"group.id": "x"})),
+        },
+    ),
+    "LedgerSettings": Place(
+        LedgerSettings, {}, {"url": text(optional=True), "prefix": text(optional=True), "limits": Row((5, "1s", None))}
+    ),
+    "LimitSettings": Place(
+        LimitSettings, {"hold": 0, "lock_wait": "1h"}, _LIMITS | {"hold": seconds("2h"), "lock_wait": seconds()}
+    ),
+    "ListenerSettings": Place(
+        ListenerSettings,
+        {},
+        {
+            **{name: each for name, each in _SPEC.items() if name in ListenerSettings.__dataclass_fields__},
+            "start": START,
+            "deployment": text(optional=True),
+            "batch": Row((5, "5", None, True, object())),
+            "on_error": choice(*OnError),
+            "retries": count(0),
+            "backoff": Row((5, "1s", None)),
+        },
+    ),
+    "IntoSettings": Place(
+        IntoSettings,
+        {"table": "orders"},
+        {
+            "table": text(),
+            "schema": text(optional=True),
+            "key": NAMES,
+            "mode": _MODES,
+            "create": flag(),
+            "evolve": flag(),
+            "types": Row((5, "id", {"id": 5}, {5: "text"}, None)),
+            "add": NAMES,
+            "delete": flag(optional=True),
+        },
+    ),
+    "SinkSettings": Place(
+        SinkSettings,
+        {"topics": "orders", "into": IntoSettings("orders")},
+        {
+            "topics": Row((5, None, [5], []), (("orders", ("orders",)),)),
+            "into": Row((5, "orders", None)),
+            "group": text(optional=True),
+            "format": Row(choice(*SinkFormat).refused, (("json", SinkFormat.JSON),)),
+            "fields": Row((5, [5])),
+            "columns": Row((5, {"a": 5}, None)),
+            "on_error": choice(*OnError),
+        },
+    ),
+    "PipelineSettings": Place(
+        PipelineSettings,
+        {"topics": "orders", "group": "g", "into": IntoSettings("orders")},
+        {
+            "topics": Row((5, None, [5], [], "no/topic"), (("orders", ("orders",)),)),
+            "group": GROUP,
+            "into": Row((5, "orders", None)),
+            "kafka": Row((5, "a:1")),
+            "ledger": Row((5, "memory://")),
+            "format": Row(choice(*PipelineFormat).refused, (("json", PipelineFormat.JSON),)),
+            "fields": Row((5, [5])),
+            "delimiter": Row((5, None, ";", "")),
+            "schema": Row((5, {"a": 5}, None)),
+            "columns": Row((5, {"a": 5}, None)),
+            "where": text(optional=True),
+            "sql": text(optional=True),
+            "run": Row((5, "1s", None)),
+            "spark": Row((5, "local", None)),
+        },
+    ),
+    "RunSettings": Place(
+        RunSettings,
+        {},
+        _RUN
+        | {
+            "every": Row(tuple(each for each in seconds().refused if each is not None), seconds().converted),
+            "available_now": flag(),
+            "once": flag(),
+            "start": START,
+            "deployment": text(optional=True),
+        },
+    ),
+    "SparkSettings": Place(
+        SparkSettings,
+        {},
+        {
+            "master": text(),
+            "connector": text(optional=True),
+            "name": text(optional=True),
+            "conf": Row((5, "x", None, {5: 1})),
+        },
+    ),
+}
