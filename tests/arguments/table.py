@@ -217,7 +217,7 @@ class Place:
 
 
 def app() -> App:
-    return App("nowhere:1", "sqlite://", settings=Settings())
+    return App("nowhere:1", "sqlite:///unused.db", settings=Settings())
 
 
 def listener(*arguments: Any, **options: Any) -> ListenerSpec:
@@ -344,7 +344,7 @@ def _unused() -> Consumer:
 
 
 _PIPELINE = {"topics": "orders", "into": "orders", "group": "g", "kafka": "a:1", "ledger": "sqlite:///unused.db"}
-_ENGINE = create_engine("sqlite://")
+_ENGINE = create_engine("sqlite:///unused.db")
 
 PLACES: dict[str, Place] = {
     "App": Place(
@@ -446,7 +446,7 @@ PLACES: dict[str, Place] = {
         SqlLedger,
         {"engine": _ENGINE},
         {
-            "engine": Row((5, None, "sqlite://", object(), SqlLedger)),
+            "engine": Row((5, None, "sqlite:///unused.db", object(), SqlLedger)),
             "prefix": Row(text().refused, (("shop_", "shop_"),)),
             "limits": LIMITS,
             "owned": Row(flag().refused),
@@ -511,7 +511,7 @@ PLACES: dict[str, Place] = {
         Target,
         {"engine": _ENGINE, "table": "orders"},
         {
-            "engine": Row((5, None, "sqlite://", object())),
+            "engine": Row((5, None, "sqlite:///unused.db", object())),
             "table": INTO,
             "format": Row(FORMAT.refused),
             "columns": Row(COLUMNS.refused),

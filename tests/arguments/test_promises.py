@@ -79,7 +79,7 @@ def test_what_is_wrong_with_a_listener_is_told_before_it_has_a_function() -> Non
             "a listener has no argument 'delivry'; did you mean 'delivery'?",
         ),
         (
-            lambda: app(ledger="sqlite://").sink("orders", into="orders", on_eror="skip"),
+            lambda: app(ledger="sqlite:///unused.db").sink("orders", into="orders", on_eror="skip"),
             "a sink has no argument 'on_eror'; did you mean 'on_error'?",
         ),
         (
@@ -207,7 +207,7 @@ def test_times_and_sizes_within_other_values_are_text_in_files_as_well(tmp_path:
 
 
 def test_a_name_is_a_table_that_rows_are_appended_to() -> None:
-    sink = app(ledger="sqlite://").sink("orders", into="orders")
+    sink = app(ledger="sqlite:///unused.db").sink("orders", into="orders")
     assert sink.does.into == Table("orders")  # type: ignore[union-attr]
     assert sink.spec.on_error == DeadLetter()
 
@@ -234,7 +234,9 @@ def test_a_topic_that_is_named_twice_is_read_once() -> None:
 
 def test_a_source_that_the_csv_does_not_have_is_refused_where_the_sink_is_declared() -> None:
     columns = {"id": "value.number"}
-    said = refusal(app(ledger="sqlite://").sink, "orders", into="orders", format=CsvFormat(["id"]), columns=columns)
+    said = refusal(
+        app(ledger="sqlite:///unused.db").sink, "orders", into="orders", format=CsvFormat(["id"]), columns=columns
+    )
     assert "column 'id' cannot come from 'value.number': the CSV's fields are id" in said
 
 

@@ -29,7 +29,7 @@ from tidegate.core.names import check_group
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.recovery import DeadLetter
 from tidegate.kafka.broker import Broker, KafkaBroker, Membership
-from tidegate.kafka.config import address_of, check_consumer, client_config, consumer_config
+from tidegate.kafka.config import address_of, check_settings, client_config, consumer_config
 from tidegate.kafka.positions import KafkaPositions
 from tidegate.kafka.producer import Producer
 from tidegate.kafka.topic_to_topic import TopicToTopic
@@ -93,7 +93,7 @@ class App:
         refuse_unsafe(self.kafka)
         if "bootstrap.servers" not in self.kafka:
             raise ConfigurationError("no broker is named; pass kafka='host:9092', or set it in tidegate.toml")
-        check_consumer(self.kafka)
+        check_settings(self.kafka)
         self.observers = Observers(argument("observers", ObserversArgument, observers))
         self.ledger, self._owns_ledger = self._opened(ledger)
         self.broker: Broker = KafkaBroker()
@@ -168,7 +168,7 @@ class App:
         refuse_unknown(what, settings.keys(), ListenerSpec.__dataclass_fields__.keys() - {"topics", "group"})
         spec = ListenerSpec(topics=topics, group=group, **{**self.settings.listener.defaults(), **settings})
         kafka = {**self.kafka, **spec.kafka}
-        check_consumer(kafka | consumer_config(kafka, spec.group, spec.protocol, spec.session_timeout))
+        check_settings(kafka | consumer_config(kafka, spec.group, spec.protocol, spec.session_timeout))
         return spec
 
     def run(self, *, until_caught_up: bool = False) -> int:

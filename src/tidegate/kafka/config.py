@@ -17,8 +17,8 @@ __all__ = [
     "address_of",
     "admin_config",
     "check_client",
-    "check_consumer",
     "check_own_consumer",
+    "check_settings",
     "client_config",
     "consumer_config",
     "milliseconds",
@@ -87,7 +87,7 @@ def check_client(make: Callable[[dict[str, Any]], Any], config: Mapping[str, Any
         client.close()
 
 
-def check_consumer(config: Mapping[str, Any], group: str = "any") -> None:
+def check_settings(config: Mapping[str, Any], group: str = "any") -> None:
     """Have librdkafka look at the settings of a consumer."""
     check_client(Consumer, {**config, "group.id": group})
 

@@ -18,7 +18,7 @@ from tidegate.core.recovery import OutOfRange, Recreated
 from tidegate.core.start import Start, StartStrategy, Strategy
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.claimer import Claimer
-from tidegate.kafka.config import admin_config, check_consumer, client_config
+from tidegate.kafka.config import admin_config, check_settings, client_config
 from tidegate.ledger import Ledger, SqlLedger, open_ledger
 from tidegate.observe.observer import Observer, Observers, ObserversArgument
 from tidegate.spark.committing import Commits
@@ -99,7 +99,7 @@ class Pipeline:
             collect,
         )
         self._kafka = client_config(kafka)
-        check_consumer(client_settings(self._kafka))
+        check_settings(client_settings(self._kafka))
         kafka_options(self._kafka, self.spec.group)  # which refuses what Spark's client cannot be told
         self._given_ledger = ledger
         opened = ledger if isinstance(ledger, Ledger) else open_ledger(ledger)
