@@ -44,6 +44,7 @@ class RunSettings(Masked):
     once: bool = False
     max_records: int = 200_000
     collect: int = 10_000
+    per_batch: bool = False
     commit: CommitMode | None = None
     delivery: Delivery = Delivery.EXACTLY_ONCE
     start: Start = _EARLIEST

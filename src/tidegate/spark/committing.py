@@ -26,6 +26,7 @@ from tidegate.observe.observer import Committed, DeadLettered, Event, FencedOff
 from tidegate.spark.address import LedgerAddress
 from tidegate.spark.destination import Destination
 from tidegate.spark.executing import RESULT, Ended, SpanCommit, TaskResult
+from tidegate.spark.plans import refuse_exchange
 from tidegate.spark.reading import RAW
 from tidegate.spark.rows import RowWise
 from tidegate.spark.spec import PipelineSpec
@@ -109,19 +110,24 @@ class Commits:
             batch.claims,
             spans,
         )
-        results = [TaskResult(*row) for row in rowwise.frame(batch.raw).mapInArrow(commit, RESULT).collect()]
+        frame = rowwise.frame(batch.raw).mapInArrow(commit, RESULT)
+        self._refuse_exchange(frame, rowwise)
+        results = [TaskResult(*row) for row in frame.collect()]
+        failed = [result for result in results if result.ended == Ended.FAILED]
         for result in results:  # those that went well are told of before one that did not ends it
-            self._take(result, spans.pop(result.source), done)
-        for result in results:
-            if result.ended == Ended.FAILED:
-                self._fail(result)
+            if result not in failed:
+                self._take(result, spans.pop(result.source), done)
+        for result in failed:
+            self._fail(result)
         if spans:
             self._advance(batch.claims, list(spans.values()), done)
         return done
 
     def by_driver(self, batch: Batch, rowwise: RowWise) -> Done:
         """All of it is collected and written here."""
-        table = rowwise.frame(batch.raw).toArrow()
+        frame = rowwise.frame(batch.raw)
+        self._refuse_exchange(frame, rowwise)
+        table = frame.toArrow()
         batches = table.combine_chunks().to_batches()
         made = self._destination.made(lambda target: [rowwise.make(each, target) for each in batches])
         counts = _counted(table)
@@ -142,8 +148,8 @@ class Commits:
             return self._together(batch.claims, spans, Writes("staged", (), transformed.letters, staged))
         except RowRefused as refused:
             raise PipelineStopped(
-                f"{self._about()}: a row of the transform does not fit: {refused}. No record is to blame for a row of "
-                "several; correct the transform or the table"
+                f"{self._spec.about}: a row of the transform does not fit: {refused}. No record is to blame for a row "
+                "of several; correct the transform or the table"
             ) from None
 
     def close(self) -> None:
@@ -180,7 +186,7 @@ class Commits:
         except Outdated:
             return Done(writes.mode, outdated=True)
         except SQLAlchemyError as error:
-            raise PipelineStopped(f"{self._about()}: the database refused the rows: {line_of(error)}") from error
+            raise PipelineStopped(f"{self._spec.about}: the database refused the rows: {line_of(error)}") from error
         is_done = result.outcome is Outcome.ALREADY_DONE
         taken = (time.monotonic() - began, result.attempts, result.unknown_outcomes, is_done)
         self._tell(Committed(self._spec.group, tuple(spans), *taken))
@@ -196,8 +202,6 @@ class Commits:
                 self._tell(FencedOff(self._spec.group, {span.partition: None}, result.detail))
             case Ended.OUTDATED:
                 done.outdated = True
-            case Ended.FAILED:
-                pass
             case ended:
                 done.records += result.records
                 done.rows += result.rows
@@ -209,17 +213,19 @@ class Commits:
                 for offset, error in json.loads(result.parked or "[]"):
                     self._tell(DeadLettered(self._spec.group, span.partition, offset, error))
 
+    def _refuse_exchange(self, frame: DataFrame, rowwise: RowWise) -> None:
+        """Which joins Spark takes depends on what else is read: so every micro-batch is looked at."""
+        if rowwise.counts:
+            refuse_exchange(frame, self._spec.about)
+
     def _fail(self, result: TaskResult) -> None:
-        text = f"{self._about()}, {result.source}: {result.detail}"
+        text = f"{self._spec.about}, {result.source}: {result.detail}"
         if result.error in {kind.__name__ for kind in AWAY}:
             raise LedgerUnavailable(text)
         raise PipelineStopped(text)
 
     def _advance(self, claims: Mapping[TopicPartition, Claim], spans: list[Span], done: Done) -> None:
         done.fenced += self._together(claims, spans, Writes("partition")).fenced
-
-    def _about(self) -> str:
-        return f"pipeline of group {self._spec.group!r} into table {self._spec.into}"
 
 
 def _counted(table: Any) -> dict[TopicPartition, int]:

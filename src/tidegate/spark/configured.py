@@ -51,6 +51,7 @@ def configured(
         recreated=run.recreated,
         max_records=run.max_records,
         collect=run.collect,
+        per_batch=run.per_batch,
         spark=SparkOptions(
             master=said.spark.master,
             connector=said.spark.connector or DEFAULT_CONNECTOR,

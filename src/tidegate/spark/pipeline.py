@@ -41,6 +41,7 @@ class Pipeline:
     Rows are made of ``columns`` and ``where``, one from each record; or by ``transform``: SQL over ``records``, or any
     function of a DataFrame. Records that do not parse are dead letters. ``commit`` says what commits together, and is
     chosen by itself if it is left out. ``collect``: a micro-batch of at most so many records is written by the driver.
+    ``per_batch`` declares that a transform which aggregates is meant for each micro-batch by itself.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Pipeline:
         recreated: Recreated | str = Recreated.STOP,
         max_records: int = 200_000,
         collect: int = 10_000,
+        per_batch: bool = False,
         spark: SparkSession | SparkOptions | None = None,
         observers: Iterable[Observer] = (),
         on_batch: Callable[[BatchReport], None] | None = None,
@@ -83,6 +85,7 @@ class Pipeline:
             Recreated(recreated),
             max_records,
             collect,
+            per_batch,
         )
         self._kafka = kafka
         self._given_ledger = ledger

@@ -49,6 +49,7 @@ class PipelineSpec:
     recreated: Recreated = Recreated.STOP
     max_records: int = 200_000
     collect: int = 10_000
+    per_batch: bool = False
 
     def __post_init__(self) -> None:
         check_group(self.group)
@@ -58,6 +59,8 @@ class PipelineSpec:
             check_topic(topic)
         if self.max_records < 1 or self.collect < 0:
             self._refuse("max_records has to be at least 1, and collect at least 0")
+        if not isinstance(self.per_batch, bool):
+            self._refuse("per_batch is True or False")
         self._check_format()
         self._check_rows()
         self._check_commit()
@@ -144,8 +147,13 @@ class PipelineSpec:
         """Whether tombstones delete rows; where expressions make the rows, they have none to speak of."""
         return self.is_plain and self.into.deletes and self.into.kind is not Mode.APPEND
 
+    @property
+    def about(self) -> str:
+        """What errors begin with."""
+        return f"pipeline of group {self.group!r} into table {self.into}"
+
     def _refuse(self, why: str) -> None:
-        raise ConfigurationError(f"pipeline of group {self.group!r} into table {self.into}: {why}")
+        raise ConfigurationError(f"{self.about}: {why}")
 
 
 def names(given: str | Sequence[str]) -> tuple[str, ...]:

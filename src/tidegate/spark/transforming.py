@@ -17,7 +17,6 @@ from tidegate.spark.spec import Transform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 __all__ = ["Transformed", "Transforming"]
 
@@ -55,9 +54,9 @@ class Transforming:
         finally:
             seen.unpersist()
 
-    def schema(self, raw: DataFrame) -> StructType:
-        """The columns that the transform makes, as Spark sees them."""
-        return self._applied(self.parsing.frame(raw).selectExpr(*self.view)).schema
+    def rows(self, raw: DataFrame) -> DataFrame:
+        """The rows that the transform makes, as Spark sees them."""
+        return self._applied(self.parsing.frame(raw).selectExpr(*self.view))
 
     def _applied(self, records: DataFrame) -> DataFrame:
         if isinstance(self.transform, str):
