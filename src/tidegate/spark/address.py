@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.ledger import Ledger, Limits, SqlLedger, SqlTransaction, open_ledger
+from tidegate.ledger import Limits, SqlLedger, open_ledger
 
 __all__ = ["LedgerAddress"]
 
@@ -29,11 +29,13 @@ class LedgerAddress:
             )
         return cls(url.render_as_string(hide_password=False), ledger.prefix, ledger.limits)
 
-    def open(self) -> Ledger[SqlTransaction]:
+    def open(self) -> SqlLedger:
         """The ledger, opened once in each process."""
         return _opened(self)
 
 
 @lru_cache(maxsize=8)
-def _opened(address: LedgerAddress) -> Ledger[SqlTransaction]:
-    return open_ledger(address.url, prefix=address.prefix, limits=address.limits)
+def _opened(address: LedgerAddress) -> SqlLedger:
+    ledger = open_ledger(address.url, prefix=address.prefix, limits=address.limits)
+    assert isinstance(ledger, SqlLedger)  # noqa: S101 - it was one on the driver
+    return ledger

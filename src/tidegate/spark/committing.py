@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from tidegate.core.errors import (
-    Fenced,
-    LedgerBusy,
-    LedgerUnavailable,
-    NotCommitted,
-    PipelineStopped,
-)
+from tidegate.core.errors import Fenced, LedgerUnavailable, PipelineStopped
 from tidegate.core.letters import Letter
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Claim, Span
@@ -32,16 +26,14 @@ from tidegate.spark.rows import RowWise
 from tidegate.spark.spec import PipelineSpec
 from tidegate.spark.staging import RowRefused, Staged, Staging
 from tidegate.spark.transforming import Transformed
+from tidegate.spark.waiting import AWAY
 from tidegate.spark.writing import Outdated, line_of
 from tidegate.tables.rows import Rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["AWAY", "Batch", "Commits", "Done"]
-
-AWAY = (LedgerUnavailable, LedgerBusy, NotCommitted)
-"""What passes by itself."""
+__all__ = ["Batch", "Commits", "Done"]
 
 
 class Batch(NamedTuple):

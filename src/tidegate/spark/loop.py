@@ -6,25 +6,22 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from tidegate.core.errors import BrokerUnavailable
 from tidegate.core.records import TopicPartition
 from tidegate.core.recovery import Backoff
 from tidegate.core.spans import Span
 from tidegate.observe.observer import Event, LagSeen, Paused, Polled
-from tidegate.observe.outages import Outages
-from tidegate.spark.committing import AWAY
 from tidegate.spark.failures import JobFailed, job
 from tidegate.spark.holding import Holding
 from tidegate.spark.microbatch import MicroBatches
 from tidegate.spark.planning import plan
 from tidegate.spark.report import BatchReport, Report
 from tidegate.spark.staging import LoadFailed
+from tidegate.spark.waiting import AWAY, Waiting
 
 __all__ = ["Loop"]
 
 _BACKOFF = Backoff(first=0.5, most=10.0)
 _TRIES = 5  # of a micro-batch whose job fails, before the pipeline gives up
-_PATIENCE = 300.0  # seconds for which the ledger or the broker may be away
 _IDLE = 0.1  # seconds between two looks, where no interval was asked for
 
 
@@ -39,6 +36,7 @@ class Loop:
         stopping: threading.Event,
         tell: Callable[[Event], None],
         *,
+        waiting: Waiting,
         most: int,
         on_batch: Callable[[BatchReport], None] | None,
     ) -> None:
@@ -47,12 +45,11 @@ class Loop:
         self._report = report
         self._stopping = stopping
         self._tell = tell
-        self._outages = Outages(report.group, tell)
+        self._waiting = waiting
         self._most = most
         self._on_batch = on_batch
         self._paused = False
         self._failures = 0
-        self._away_since: float | None = None
         self._refused = False  # the last micro-batch, maybe by the ledger
 
     def run(self, every: float) -> None:
@@ -71,6 +68,7 @@ class Loop:
 
     def run_available(self) -> None:
         """Until all is read that was there at the beginning."""
+        self._waiting.until_done(self._holding.look)
         ends = dict(self._holding.ends)
         while not self._stopping.is_set():
             positions = self._holding.positions
@@ -107,10 +105,7 @@ class Loop:
         return plan(self._holding.positions, wanted, self._most)
 
     def _looked(self) -> bool:
-        try:
-            self._holding.look(firmly=self._refused)
-        except (*AWAY, BrokerUnavailable) as error:
-            self._wait_out("broker" if isinstance(error, BrokerUnavailable) else "ledger", error)
+        if not self._waiting.tried(lambda: self._holding.look(firmly=self._refused)):
             return False
         if not self._refused:  # a ledger that can be read is not one that can be written to
             self._answered()
@@ -118,9 +113,7 @@ class Loop:
 
     def _answered(self) -> None:
         """Nothing is away."""
-        for what in ("ledger", "broker"):
-            self._outages.end(what)
-        self._away_since = None
+        self._waiting.over()
         self._refused = False
 
     def _turn(self, spans: list[Span]) -> bool:
@@ -132,19 +125,18 @@ class Loop:
                 done = self._batches.run(number, spans, self._holding.claims)
         except AWAY as error:
             self._refused = True
-            self._wait_out("ledger", error)
+            self._waiting.out(error)
             return False
         except (JobFailed, LoadFailed) as error:
             self._failures += 1
             if self._failures >= _TRIES:
                 raise
             self._refused = True  # it may have failed for want of a lock, which a task of it keeps
-            self._outages.begin("Spark", str(error))
-            self._stopping.wait(_BACKOFF.after(self._failures))
+            self._waiting.failed(error, _BACKOFF.after(self._failures))
             return False
         self._failures = 0
-        self._outages.end("Spark")
-        self._answered()
+        self._refused = False
+        self._waiting.succeeded()
         if done.outdated:
             return False
         self._tell(Polled(self._report.group, done.records, 0))
@@ -158,12 +150,3 @@ class Loop:
         if self._on_batch is not None:
             self._on_batch(batch)
         return True
-
-    def _wait_out(self, what: str, error: Exception) -> None:
-        """What is away may come back. Nothing is held meanwhile, so nobody waits for us."""
-        now = time.monotonic()
-        self._away_since = self._away_since or now
-        if now - self._away_since > _PATIENCE:
-            raise error
-        self._outages.begin(what, str(error))
-        self._stopping.wait(1.0)

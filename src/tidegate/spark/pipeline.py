@@ -26,6 +26,7 @@ from tidegate.spark.microbatch import MicroBatches
 from tidegate.spark.report import BatchReport, Report
 from tidegate.spark.session import SparkOptions, check_session, open_session
 from tidegate.spark.spec import PipelineSpec, Transform, ValueFormat, names
+from tidegate.spark.waiting import Waiting
 from tidegate.tables.table import Table
 from tidegate.tables.types import Declared
 
@@ -122,20 +123,22 @@ class Pipeline:
         assert isinstance(ledger, SqlLedger)  # noqa: S101 - or there is no destination
         holding = self._holding(ledger, Admin(admin_config(client_settings(self._kafka))))
         topic_ids = holding.topic_ids()
-        ledger.create()
-        destination.look()
+        waiting = Waiting(self.spec.group, self._stopping, self._tell)
+        if not (self._met(ledger, waiting) and waiting.until_done(destination.look)):
+            report.stopped = "asked to stop"
+            return
         spark = self._session()
         commits = Commits(self.spec, ledger, destination, self._tell)
         options = kafka_options(self._kafka, self.spec.group, topic_ids)
         batches = MicroBatches(self.spec, spark, options, commits, destination)
-        batches.check()
+        waiting.until_done(batches.check)
         loop = Loop(
             *(holding, batches, report, self._stopping, self._tell),
+            waiting=waiting,
             most=self.spec.max_records,
             on_batch=self._on_batch,
         )
         try:
-            holding.begin()
             if once:
                 loop.run_once()
             elif available_now:
@@ -149,6 +152,14 @@ class Pipeline:
                 holding.release()
             finally:
                 commits.close()
+
+    @staticmethod
+    def _met(ledger: SqlLedger, waiting: Waiting) -> bool:
+        """A ledger that has never answered may have a wrong address: then that is an error at once."""
+        if not ledger.is_met:
+            ledger.create()
+            return True
+        return waiting.until_done(ledger.create)
 
     def _session(self) -> SparkSession:
         given = self._given_spark
