@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Engine, create_engine
@@ -17,7 +18,7 @@ from tidegate.ledger.sql.ledger import SqlLedger
 if TYPE_CHECKING:
     import redis
 
-__all__ = ["open_ledger"]
+__all__ = ["engine_at", "open_ledger"]
 
 _SCHEMES = "sqlite:///file.db, postgresql+psycopg://…, mysql+pymysql://…, redis://…, memory://"
 _DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql", "sqlite": "pysqlite"}
@@ -44,10 +45,11 @@ def open_ledger(
         return MemoryLedger(limits)
     if scheme in {"redis", "rediss", "unix"}:
         return _redis_ledger(str(target), prefix, limits)
-    return SqlLedger(_engine(target), prefix=prefix or "tidegate_", limits=limits, owned=True)
+    return SqlLedger(engine_at(target), prefix=prefix or "tidegate_", limits=limits, owned=True)
 
 
-def _engine(target: str | URL) -> Engine:
+def engine_at(target: str | URL, connect_args: Mapping[str, Any] | None = None) -> Engine:
+    """An engine for a ledger alone; ``connect_args`` go to its driver, beside what the URL says."""
     try:
         url = make_url(target)
     except (ArgumentError, ValueError):
@@ -61,7 +63,13 @@ def _engine(target: str | URL) -> Engine:
     if url.get_driver_name() == "pymysql":
         url = url.update_query_dict({"client_flag": str(_flags(url) | _LOCAL_FILES)})
     try:
-        return create_engine(url, hide_parameters=True, pool_reset_on_return=None, **_OPTIONS.get(backend, {}))
+        return create_engine(
+            url,
+            hide_parameters=True,
+            pool_reset_on_return=None,
+            connect_args=dict(connect_args or {}),
+            **_OPTIONS.get(backend, {}),
+        )
     except (ImportError, NoSuchModuleError):
         raise ConfigurationError(
             f"the driver of {url.drivername}:// is not installed; for {usual}:// run: "

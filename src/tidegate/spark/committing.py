@@ -87,14 +87,17 @@ class Commits:
         self._ledger = ledger
         self._destination = destination
         self._tell = tell
-        self._staging = Staging(ledger, spec.group)
+        # Of a file of SQLite there is none that executors could use.
+        self._address = None if destination.is_local else LedgerAddress.of(ledger)
+        self._staging = Staging(ledger, spec.group, self._address)
 
     def by_partition(self, batch: Batch, rowwise: RowWise) -> Done:
         """Each task commits its span. Spans in which there is no record to be seen are advanced here."""
         done = Done("partition")
         spans = {span.partition: span for span in batch.spans}
+        assert self._address is not None  # noqa: S101 - or the driver writes
         commit = SpanCommit(
-            LedgerAddress.of(self._ledger),
+            self._address,
             self._destination.writing(),
             rowwise,
             self._destination.fixed(),

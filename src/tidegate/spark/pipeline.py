@@ -121,6 +121,7 @@ class Pipeline:
     def _run(self, ledger: Ledger[Any], interval: float, report: Report, *, available_now: bool, once: bool) -> None:
         destination = Destination(self.spec, ledger)
         assert isinstance(ledger, SqlLedger)  # noqa: S101 - or there is no destination
+        commits = Commits(self.spec, ledger, destination, self._tell)
         holding = self._holding(ledger, Admin(admin_config(client_settings(self._kafka))))
         topic_ids = holding.topic_ids()
         waiting = Waiting(self.spec.group, self._stopping, self._tell)
@@ -128,7 +129,6 @@ class Pipeline:
             report.stopped = "asked to stop"
             return
         spark = self._session()
-        commits = Commits(self.spec, ledger, destination, self._tell)
         options = kafka_options(self._kafka, self.spec.group, topic_ids)
         batches = MicroBatches(self.spec, spark, options, commits, destination)
         waiting.until_done(batches.check)

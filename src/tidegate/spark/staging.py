@@ -62,9 +62,10 @@ class Staged(NamedTuple):
 class Staging:
     """The staging table of one run of a pipeline, which nobody else uses; made when it is first needed."""
 
-    def __init__(self, ledger: SqlLedger, group: str) -> None:
+    def __init__(self, ledger: SqlLedger, group: str, address: LedgerAddress | None) -> None:
         self._ledger = ledger
         self._group = group
+        self._address = address
         self._stage: Stage | None = None
         self._swept = False
 
@@ -73,7 +74,8 @@ class Staging:
         stage = self._emptied(layout)
         names = tuple(name for name in rows.columns if name in layout.by_name)
         numbered = rows.select(*(rows[f"`{name}`"] for name in names)).toDF(*(f"c{at}" for at in range(len(names))))
-        load = _Load(LedgerAddress.of(self._ledger), stage, names)
+        assert self._address is not None  # noqa: S101 - or the driver writes
+        load = _Load(self._address, stage, names)
         results = numbered.mapInArrow(load, _RESULT).collect()
         for result in results:
             if result.kind:
