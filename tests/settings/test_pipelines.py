@@ -49,6 +49,7 @@ create = true
 [run]
 every = "500ms"
 max_records = 1000
+max_bytes = 5000000
 collect = 10
 per_batch = true
 commit = "partition"
@@ -82,6 +83,7 @@ EXPECTED = PipelineSettings(
     run=RunSettings(
         every="500ms",
         max_records=1000,
+        max_bytes=5_000_000,
         collect=10,
         per_batch=True,
         commit=CommitMode.PARTITION,
@@ -175,6 +177,7 @@ def test_a_pipeline_prints_without_its_secrets() -> None:
         (LEAST + INTO + "[run]\nevery = '1s'\nonce = true", "'every' and 'once' contradict each other"),
         (LEAST + INTO + "[run]\nonce = true\navailable_now = true", "'available_now' and 'once' contradict each other"),
         (LEAST + INTO + "[run]\nmax_records = 0", "run: 'max_records' has to be at least 1"),
+        (LEAST + INTO + "[run]\nmax_bytes = 0", "run: 'max_bytes' has to be at least 1"),
         (LEAST + INTO + "[run]\nper_batch = 1", "run.per_batch: expected true or false"),
         (LEAST + INTO + "[run]\ncollect = -1", "run: 'collect' has to be at least 0"),
         (LEAST + INTO + "[run]\ndeployment = ''", "run: 'deployment' is empty"),

@@ -43,6 +43,7 @@ class RunSettings(Masked):
     available_now: bool = False
     once: bool = False
     max_records: int = 200_000
+    max_bytes: int = 256 << 20
     collect: int = 10_000
     per_batch: bool = False
     commit: CommitMode | None = None
@@ -61,8 +62,9 @@ class RunSettings(Masked):
                 seconds_of(self.every)
             except ConfigurationError:
                 raise ConfigurationError("every: expected a duration, such as '500ms', '1s' or '2m'") from None
-        if self.max_records < 1:
-            raise ConfigurationError("'max_records' has to be at least 1")
+        for name in ("max_records", "max_bytes"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"'{name}' has to be at least 1")
         if self.collect < 0:
             raise ConfigurationError("'collect' has to be at least 0")
         if self.deployment is not None and not self.deployment.strip():

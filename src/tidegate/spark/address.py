@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -26,11 +25,11 @@ _WAY_OUT = "pass the ledger's URL to the pipeline, or say all of it in connect_a
 class LedgerAddress:
     """Goes to executors inside of their tasks, which no page, log or list of processes shows.
 
-    ``connect_args`` are what the user's own engine gives its driver beside the URL, pickled.
+    ``connect_args`` are what the user's own engine gives its driver beside the URL.
     """
 
     url: str = field(repr=False)
-    connect_args: bytes = field(repr=False)
+    connect_args: Mapping[str, Any] = field(repr=False, hash=False)
     prefix: str
     limits: Limits
 
@@ -43,7 +42,7 @@ class LedgerAddress:
                 "executors cannot open this ledger: its engine has no address; pass the ledger's URL to the pipeline"
             )
         written = url.render_as_string(hide_password=False)
-        return cls(written, pickle.dumps(given), ledger.prefix, ledger.limits)
+        return cls(written, given, ledger.prefix, ledger.limits)
 
     def open(self) -> SqlLedger:
         """The ledger, opened once in each process."""
@@ -52,7 +51,7 @@ class LedgerAddress:
 
 @lru_cache(maxsize=8)
 def _opened(address: LedgerAddress) -> SqlLedger:
-    engine = engine_at(address.url, pickle.loads(address.connect_args))  # noqa: S301 - from the driver
+    engine = engine_at(address.url, address.connect_args)
     return SqlLedger(engine, prefix=address.prefix, limits=address.limits, owned=True)
 
 

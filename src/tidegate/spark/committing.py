@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -23,6 +23,7 @@ from tidegate.spark.executing import RESULT, Ended, SpanCommit, TaskResult
 from tidegate.spark.plans import refuse_exchange
 from tidegate.spark.reading import RAW
 from tidegate.spark.rows import RowWise
+from tidegate.spark.sizes import Sizes
 from tidegate.spark.spec import PipelineSpec
 from tidegate.spark.staging import RowRefused, Staged, Staging
 from tidegate.spark.transforming import Transformed
@@ -75,6 +76,7 @@ class Done:
     fenced: int = 0
     already_done: int = 0
     outdated: bool = False
+    sizes: dict[TopicPartition, float] = field(default_factory=dict)
 
 
 class Commits:
@@ -112,6 +114,7 @@ class Commits:
         for result in results:  # those that went well are told of before one that did not ends it
             if result not in failed:
                 self._take(result, spans.pop(result.source), done)
+            done.sizes[result.source] = result.size
         for result in failed:
             self._fail(result)
         if spans:
@@ -128,19 +131,22 @@ class Commits:
         counts = _counted(table)
         spans = [span._replace(records=counts.get(span.partition, 0)) for span in batch.spans]
         letters = [letter for each in made for letter in each.letters]
-        return self._together(batch.claims, spans, Writes("driver", [each.rows for each in made], letters))
+        done = self._together(batch.claims, spans, Writes("driver", [each.rows for each in made], letters))
+        done.sizes = _sizes(batches, rowwise)
+        return done
 
     def transformed(self, batch: Batch, transformed: Transformed, *, collect: bool) -> Done:
         """The rows of all partitions in one transaction: collected here, or staged by executors."""
         spans = [span._replace(records=transformed.counts.get(span.partition, 0)) for span in batch.spans]
         try:
             if collect:
-                return self._together(
-                    batch.claims, spans, Writes("driver", self._collected(transformed), transformed.letters)
-                )
-            layout = self._destination.target.layout
-            staged = self._staging.load(transformed.rows, layout)
-            return self._together(batch.claims, spans, Writes("staged", (), transformed.letters, staged))
+                writes = Writes("driver", self._collected(transformed), transformed.letters)
+            else:
+                staged = self._staging.load(transformed.rows, self._destination.target.layout)
+                writes = Writes("staged", (), transformed.letters, staged)
+            done = self._together(batch.claims, spans, writes)
+            done.sizes = transformed.sizes
+            return done
         except RowRefused as refused:
             raise PipelineStopped(
                 f"{self._spec.about}: a row of the transform does not fit: {refused}. No record is to blame for a row "
@@ -230,3 +236,17 @@ def _counted(table: Any) -> dict[TopicPartition, int]:
     names = [RAW["topic"], RAW["partition"]]
     found = table.select(names).group_by(names).aggregate([([], "count_all")]).to_pylist()
     return {TopicPartition(row[names[0]], row[names[1]]): row["count_all"] for row in found}
+
+
+def _sizes(batches: Iterable[Any], rowwise: RowWise) -> dict[TopicPartition, float]:
+    """How large records of each partition are to be expected, by those of a micro-batch that was collected."""
+    found: dict[TopicPartition, Sizes] = {}
+    for batch in batches:
+        sizes = rowwise.sizes(batch)
+        sources = zip(*(batch.column(RAW[part]).to_pylist() for part in ("topic", "partition")), strict=True)
+        places: dict[TopicPartition, list[int]] = {}
+        for place, source in enumerate(sources):
+            places.setdefault(TopicPartition(*source), []).append(place)
+        for source, taken in places.items():
+            found.setdefault(source, Sizes()).add(sizes.take(taken))
+    return {source: sizes.expected for source, sizes in found.items()}

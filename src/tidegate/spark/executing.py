@@ -23,6 +23,8 @@ from tidegate.ledger.delivering import deliver
 from tidegate.spark.address import LedgerAddress
 from tidegate.spark.reading import RAW
 from tidegate.spark.rows import Into, RowWise
+from tidegate.spark.shelf import Shelf
+from tidegate.spark.sizes import Sizes
 from tidegate.spark.workers import ready_worker
 from tidegate.spark.writing import Outdated, Writing, line_of
 from tidegate.tables.format import NewFields
@@ -45,7 +47,7 @@ class Ended(StrEnum):
 class TaskResult(NamedTuple):
     """What a task tells the driver; ``error`` is the kind of what went wrong, ``detail`` its text.
 
-    ``parked`` lists the letters as JSON: their offsets and errors.
+    ``parked`` lists the letters as JSON: their offsets and errors. ``size``: how large records are to be expected.
     """
 
     topic: str
@@ -57,6 +59,7 @@ class TaskResult(NamedTuple):
     attempts: int = 0
     unknown: int = 0
     seconds: float = 0.0
+    size: float = 0.0
     parked: str = ""
     error: str = ""
     detail: str = ""
@@ -65,6 +68,11 @@ class TaskResult(NamedTuple):
     def source(self) -> TopicPartition:
         """The partition whose span the task had."""
         return TopicPartition(self.topic, self.partition)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the span is committed."""
+        return self.ended in (Ended.COMMITTED, Ended.ALREADY_DONE)
 
     def batch(self) -> Any:
         """As Arrow takes it."""
@@ -85,7 +93,8 @@ RESULT = ", ".join(f"{name} {_TYPES[kind][0]}" for name, kind in get_type_hints(
 class SpanCommit:
     """Goes to every executor: reads the batches of one span, then advances, writes and commits.
 
-    Everything is read before the transaction begins: it is short then, and can be run again without reading again.
+    Everything is read before the transaction begins: it is short then, and can be run again without reading again. What
+    does not fit into memory waits on disk.
     """
 
     address: LedgerAddress
@@ -99,23 +108,27 @@ class SpanCommit:
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Do the work of one task, and tell how it ended."""
         ready_worker()
-        whole = _Whole(self.spans)
-        rows: list[Rows] = []
+        whole, sizes = _Whole(self.spans), Sizes()
+        shelf = Shelf()
         letters: list[Letter] = []
+        rows = 0
         try:
             for batch in filter(len, batches):
                 whole.add(batch, self.rowwise.read(batch))
+                sizes.add(self.rowwise.sizes(batch))
                 made = self.rowwise.make(batch, self.into)
-                rows.append(made.rows)
+                shelf.add(made.rows)
+                rows += len(made.rows)
                 letters += made.letters
             whole.check(counted=self.rowwise.counts)
         except (NewFields, TidegateError) as error:
             yield self._failed(whole.source or self._some, error).batch()
             return
         if whole.source is not None:
-            yield self._commit(whole.source, whole.count, rows, letters).batch()
+            result = self._commit(whole.source, whole.count, shelf, letters)
+            yield result._replace(rows=rows if result.is_done else 0, size=sizes.expected).batch()
 
-    def _commit(self, source: TopicPartition, count: int, rows: list[Rows], letters: list[Letter]) -> TaskResult:
+    def _commit(self, source: TopicPartition, count: int, rows: Iterable[Rows], letters: list[Letter]) -> TaskResult:
         began = time.monotonic()
         ledger = self.address.open()
         span = self.spans[source]._replace(records=count)
@@ -133,13 +146,11 @@ class SpanCommit:
             return self._failed(source, error)
         done = result.outcome is Outcome.ALREADY_DONE
         ended = Ended.ALREADY_DONE if done else Ended.COMMITTED
-        written = sum(map(len, rows))
         parked = json.dumps([(letter.record.offset, letter.error) for letter in letters])
         return TaskResult(
             *source,
             ended,
             records=count,
-            rows=written,
             letters=len(letters),
             attempts=result.attempts,
             unknown=result.unknown_outcomes,

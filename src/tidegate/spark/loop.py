@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from tidegate.core.records import TopicPartition
 from tidegate.core.recovery import Backoff
@@ -13,7 +13,7 @@ from tidegate.observe.observer import Event, LagSeen, Paused, Polled
 from tidegate.spark.failures import JobFailed, job
 from tidegate.spark.holding import Holding
 from tidegate.spark.microbatch import MicroBatches
-from tidegate.spark.planning import plan
+from tidegate.spark.planning import expected_bytes, plan
 from tidegate.spark.report import BatchReport, Report
 from tidegate.spark.staging import LoadFailed
 from tidegate.spark.waiting import AWAY, Waiting
@@ -22,6 +22,7 @@ __all__ = ["Loop"]
 
 _BACKOFF = Backoff(first=0.5, most=10.0)
 _TRIES = 5  # of a micro-batch whose job fails, before the pipeline gives up
+_CUT = 2  # bits by which each of these tries is smaller than the one before
 _IDLE = 0.1  # seconds between two looks, where no interval was asked for
 
 
@@ -38,6 +39,7 @@ class Loop:
         *,
         waiting: Waiting,
         most: int,
+        most_bytes: int,
         on_batch: Callable[[BatchReport], None] | None,
     ) -> None:
         self._holding = holding
@@ -47,6 +49,8 @@ class Loop:
         self._tell = tell
         self._waiting = waiting
         self._most = most
+        self._most_bytes = most_bytes
+        self._sizes: dict[TopicPartition, float] = {}
         self._on_batch = on_batch
         self._paused = False
         self._failures = 0
@@ -102,7 +106,13 @@ class Loop:
             return []
         known = self._holding.ends
         wanted = known if ends is None else {tp: min(end, ends.get(tp, end)) for tp, end in known.items()}
-        return plan(self._holding.positions, wanted, self._most)
+        # What failed may have been too much at once.
+        bounds = (max(1, bound >> _CUT * self._failures) for bound in (self._most, self._most_bytes))
+        most, most_bytes = bounds
+        return plan(self._holding.positions, wanted, most, most_bytes=most_bytes, sizes=self._sizes)
+
+    def _weight(self, spans: Sequence[Span]) -> float:
+        return expected_bytes({span.partition: span.end - span.start for span in spans}, self._sizes)
 
     def _looked(self) -> bool:
         if not self._waiting.tried(lambda: self._holding.look(firmly=self._refused)):
@@ -122,7 +132,7 @@ class Loop:
         number = self._report.batches + 1
         try:
             with job(f"group {self._report.group!r}, micro-batch {number}"):
-                done = self._batches.run(number, spans, self._holding.claims)
+                done = self._batches.run(number, spans, self._holding.claims, weight=self._weight(spans))
         except AWAY as error:
             self._refused = True
             self._waiting.out(error)
@@ -136,6 +146,7 @@ class Loop:
             return False
         self._failures = 0
         self._refused = False
+        self._sizes |= done.sizes
         self._waiting.succeeded()
         if done.outdated:
             return False

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MicroBatches"]
 
+_COLLECTED = 4  # the part of max_bytes that the driver takes into its own memory, where others can do the work
+
 
 class MicroBatches:
     """Runs micro-batches of one pipeline: small ones, and all into SQLite, on the driver; the others on executors."""
@@ -80,20 +82,23 @@ class MicroBatches:
             )
         check_schema(layout, schema)
 
-    def run(self, number: int, spans: Sequence[Span], claims: Mapping[TopicPartition, Claim]) -> Done:
-        """Run one, and say what became of it."""
+    def run(
+        self, number: int, spans: Sequence[Span], claims: Mapping[TopicPartition, Claim], *, weight: float = 0.0
+    ) -> Done:
+        """Run one, and say what became of it. ``weight``: how many bytes it is expected to have."""
         if self._altering:
             self._destination.look()
         self._shape()
         batch = Batch(number, tuple(spans), claims, raw_records(self._spark, spans, self._options))
-        done = self._run(batch)
+        done = self._run(batch, weight)
         self._altering = done.outdated
         return done
 
-    def _run(self, batch: Batch) -> Done:
+    def _run(self, batch: Batch, weight: float) -> Done:
         """A table that is yet to be created or altered is so by the driver, which alone may."""
         alone = self._destination.is_local or self._altering or self._destination.layout is None
-        small = alone or batch.length <= self._spec.collect
+        light = weight <= self._spec.max_bytes / _COLLECTED
+        small = alone or (light and batch.length <= self._spec.collect)
         if self._transforming is not None:
             with self._transforming.of(batch.raw) as transformed:
                 self._refuse_partial(transformed.rows)

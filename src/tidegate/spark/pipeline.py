@@ -64,6 +64,7 @@ class Pipeline:
         out_of_range: OutOfRange | str = OutOfRange.STOP,
         recreated: Recreated | str = Recreated.STOP,
         max_records: int = 200_000,
+        max_bytes: int = 256 << 20,
         collect: int = 10_000,
         per_batch: bool = False,
         spark: SparkSession | SparkOptions | None = None,
@@ -87,6 +88,7 @@ class Pipeline:
             max_records,
             collect,
             per_batch,
+            max_bytes,
         )
         self._kafka = kafka
         self._given_ledger = ledger
@@ -136,6 +138,7 @@ class Pipeline:
             *(holding, batches, report, self._stopping, self._tell),
             waiting=waiting,
             most=self.spec.max_records,
+            most_bytes=self.spec.max_bytes,
             on_batch=self._on_batch,
         )
         try:

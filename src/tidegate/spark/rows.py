@@ -14,6 +14,7 @@ from tidegate.core.letters import Letter
 from tidegate.spark.parsing import ERROR, READ, Parsing
 from tidegate.spark.portable import Portable
 from tidegate.spark.reading import RAW, feed_of, letters_of
+from tidegate.spark.sizes import SIZE, SIZE_OF_RECORD, sizes_of
 from tidegate.tables.feed import Feed
 from tidegate.tables.fitting import fit
 from tidegate.tables.format import Format, Watch
@@ -63,6 +64,9 @@ class RowWise(Protocol):
     def read(self, batch: Any) -> int | None:
         """How many records the task has read, if the last one of this Arrow batch of the frame tells."""
 
+    def sizes(self, batch: Any) -> Any:
+        """The sizes of the records of an Arrow batch of that frame, as they were read."""
+
     def make(self, batch: Any, into: Into) -> Made:
         """The rows of an Arrow batch of that frame."""
 
@@ -109,6 +113,10 @@ class Plain(RowWise):
         """See :meth:`RowWise.read`: nothing has happened to them since."""
         return None
 
+    def sizes(self, batch: Any) -> Any:
+        """See :meth:`RowWise.sizes`."""
+        return sizes_of(batch)
+
     def make(self, batch: Any, into: Into) -> Made:
         """See :meth:`RowWise.make`."""
         rows = into.read(feed_of(batch, self.parts))
@@ -141,12 +149,16 @@ class Expressions(RowWise):
             f"`{name}`" if part in always else f"CASE WHEN {needed} THEN `{name}` END AS `{name}`"
             for part, name in RAW.items()
         ]
-        return judged.selectExpr(*parts, f"`{ERROR}`", f"`{READ}`", f"`{_KEEP}`", *made)
+        return judged.selectExpr(*parts, f"`{ERROR}`", f"`{READ}`", SIZE_OF_RECORD, f"`{_KEEP}`", *made)
 
     def read(self, batch: Any) -> int | None:
         """See :meth:`RowWise.read`."""
         found: int | None = batch.column(READ)[-1].as_py()
         return found
+
+    def sizes(self, batch: Any) -> Any:
+        """See :meth:`RowWise.sizes`."""
+        return batch.column(SIZE)
 
     def rows(self, raw: DataFrame) -> DataFrame:
         """The rows alone, as Spark sees them."""

@@ -50,6 +50,7 @@ class PipelineSpec:
     max_records: int = 200_000
     collect: int = 10_000
     per_batch: bool = False
+    max_bytes: int = 256 << 20
 
     def __post_init__(self) -> None:
         check_group(self.group)
@@ -59,6 +60,8 @@ class PipelineSpec:
             check_topic(topic)
         if self.max_records < 1 or self.collect < 0:
             self._refuse("max_records has to be at least 1, and collect at least 0")
+        if isinstance(self.max_bytes, bool) or not isinstance(self.max_bytes, int) or self.max_bytes < 1:
+            self._refuse("max_bytes has to be a whole number of at least 1")
         if not isinstance(self.per_batch, bool):
             self._refuse("per_batch is True or False")
         self._check_format()
