@@ -308,7 +308,9 @@ _RUN = {
     "out_of_range": choice(*OutOfRange),
     "recreated": choice(*Recreated),
     "max_records": count(),
+    "max_bytes": size(),
     "collect": count(0),
+    "per_batch": flag(),
 }
 _MODES = Row(choice(*TableMode).refused, choice(TableMode.APPEND).converted)
 

@@ -49,7 +49,9 @@ create = true
 [run]
 every = "500ms"
 max_records = 1000
+max_bytes = 5000000
 collect = 10
+per_batch = true
 commit = "partition"
 delivery = "at-least-once"
 start = "latest"
@@ -81,7 +83,9 @@ EXPECTED = PipelineSettings(
     run=RunSettings(
         every="500ms",
         max_records=1000,
+        max_bytes=5_000_000,
         collect=10,
+        per_batch=True,
         commit=CommitMode.PARTITION,
         delivery=Delivery.AT_LEAST_ONCE,
         start=Latest(),
@@ -175,6 +179,8 @@ def test_a_pipeline_prints_without_its_secrets() -> None:
         (LEAST + INTO + "[run]\nevery = '1s'\nonce = true", "'every' and 'once' contradict each other"),
         (LEAST + INTO + "[run]\nonce = true\navailable_now = true", "'available_now' and 'once' contradict each other"),
         (LEAST + INTO + "[run]\nmax_records = 0", "run.max_records: expected a whole number of at least 1"),
+        (LEAST + INTO + "[run]\nmax_bytes = 0", "run.max_bytes: expected a size"),
+        (LEAST + INTO + "[run]\nper_batch = 1", "run.per_batch: expected true or false"),
         (LEAST + INTO + "[run]\ncollect = -1", "run.collect: expected a whole number of at least 0"),
         (LEAST + INTO + "[run]\ndeployment = ''", "run.deployment: expected a string that is not empty"),
         (LEAST + INTO + "[run]\ndelivery = 'twice'", "run.delivery: expected one of 'exactly-once', 'at-least-once'"),

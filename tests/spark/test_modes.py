@@ -138,7 +138,7 @@ def test_a_join_with_a_static_table_and_an_upsert(place: Place, orders: Orders, 
     def transform(records: DataFrame) -> DataFrame:
         return records.join(names, "user").groupBy("name").agg(F.count("*").alias("orders"))
 
-    report = run(orders, place, spark, table, transform=transform, schema=COLUMNS, max_records=100_000)
+    report = run(orders, place, spark, table, transform=transform, schema=COLUMNS, per_batch=True)
     check(orders, place, report)
     found = dict(place.rows("name, orders"))
     assert found == {f"User {user[1:]}": n for user, (_, n) in orders.totals.items() if int(user[1:]) < 50}

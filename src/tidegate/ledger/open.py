@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Engine, create_engine
@@ -19,7 +20,7 @@ from tidegate.ledger.sql.ledger import DRIVERS, SqlLedger, check_driver
 if TYPE_CHECKING:
     import redis
 
-__all__ = ["open_ledger"]
+__all__ = ["engine_at", "open_ledger"]
 
 _SCHEMES = "sqlite:///file.db, postgresql+psycopg://…, mysql+pymysql://…, redis://…, memory://"
 _EXTRAS = {"postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}
@@ -52,7 +53,7 @@ def open_ledger(
         return MemoryLedger(limits)
     if scheme in {"redis", "rediss", "unix"}:
         return _redis_ledger(str(target), prefix, limits)
-    return SqlLedger(_engine(target), prefix=prefix or "tidegate_", limits=limits, owned=True)
+    return SqlLedger(engine_at(target), prefix=prefix or "tidegate_", limits=limits, owned=True)
 
 
 def _is_redis(target: object) -> bool:
@@ -61,7 +62,8 @@ def _is_redis(target: object) -> bool:
     return module is not None and isinstance(target, (module.Redis, module.RedisCluster))
 
 
-def _engine(target: str | URL) -> Engine:
+def engine_at(target: str | URL, connect_args: Mapping[str, Any] | None = None) -> Engine:
+    """An engine for a ledger alone; ``connect_args`` go to its driver, beside what the URL says."""
     try:
         url = make_url(target)
     except (ArgumentError, ValueError):
@@ -76,7 +78,13 @@ def _engine(target: str | URL) -> Engine:
     if url.get_driver_name() == "pymysql":
         url = url.update_query_dict({"client_flag": str(_flags(url) | _LOCAL_FILES)})
     try:
-        engine = create_engine(url, hide_parameters=True, pool_reset_on_return=None, **_OPTIONS.get(backend, {}))
+        engine = create_engine(
+            url,
+            hide_parameters=True,
+            pool_reset_on_return=None,
+            connect_args=dict(connect_args or {}),
+            **_OPTIONS.get(backend, {}),
+        )
     except (ImportError, NoSuchModuleError):
         extra = f"tidegate[{_EXTRAS[backend]}]" if backend in _EXTRAS else "tidegate"
         raise ConfigurationError(

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from tidegate.core.arguments import Amount, Count, Label, Seconds, convert_arguments
+from tidegate.core.arguments import Amount, ByteCount, Count, Label, Seconds, convert_arguments
 from tidegate.core.delivery import CommitMode, Delivery
 from tidegate.core.errors import ConfigurationError, InvalidName
 from tidegate.core.names import check_group, check_topic
@@ -47,7 +47,9 @@ class RunSettings(Masked):
     available_now: bool = False
     once: bool = False
     max_records: Count = 200_000
+    max_bytes: ByteCount = 256 << 20
     collect: Amount = 10_000
+    per_batch: bool = False
     commit: CommitMode | None = None
     delivery: Delivery = Delivery.EXACTLY_ONCE
     start: Start = _EARLIEST

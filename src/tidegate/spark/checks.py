@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.core.errors import ConfigurationError
 from tidegate.settings.masking import masked
+from tidegate.spark.options import BYTES_PER_BATCH, MOST_BYTES_PER_BATCH
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["check_session"]
 
 SUPPORTED = "4.0"
+_DEFAULT_BYTES_PER_BATCH = "268435456b"
 _V1_SOURCES = "spark.sql.sources.useV1SourceList"
 _PROBE_SECONDS = 120.0  # executors may have to be started first
 _NEEDED = {
@@ -31,7 +33,8 @@ _CONNECTOR_JAR = re.compile(r"spark-sql-kafka-0-10_(?P<scala>[\d.]+)-(?P<spark>\
 def check_session(session: SparkSession) -> None:
     """Raise a :class:`ConfigurationError` that says what is missing, unless a pipeline can run on this session.
 
-    Takes ``kafka`` off the session's list of sources that are read through the older interface.
+    Takes ``kafka`` off the session's list of sources that are read through the older interface, and bounds the bytes of
+    a batch that goes to a Python worker, unless they are set already.
     """
     if type(session).__module__.startswith("pyspark.sql.connect"):
         raise ConfigurationError(
@@ -44,6 +47,8 @@ def check_session(session: SparkSession) -> None:
     kept = [source for source in sources.split(",") if source.strip().lower() != "kafka"]
     if len(kept) < len(sources.split(",")):
         session.conf.set(_V1_SOURCES, ",".join(kept))
+    if session.conf.get(BYTES_PER_BATCH, "") in ("", _DEFAULT_BYTES_PER_BATCH):
+        session.conf.set(BYTES_PER_BATCH, str(MOST_BYTES_PER_BATCH))
     if not str(session.sparkContext.master).startswith("local["):
         _check_workers(session)
 

@@ -50,7 +50,9 @@ def configured(
         out_of_range=run.out_of_range,
         recreated=run.recreated,
         max_records=run.max_records,
+        max_bytes=run.max_bytes,
         collect=run.collect,
+        per_batch=run.per_batch,
         spark=SparkOptions(
             master=said.spark.master,
             connector=said.spark.connector or DEFAULT_CONNECTOR,

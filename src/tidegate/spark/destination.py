@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from tidegate.core.errors import ConfigurationError, LedgerUnavailable
-from tidegate.ledger import Ledger
+from tidegate.ledger import Ledger, SqlLedger
 from tidegate.spark.rows import FixedTable
 from tidegate.spark.spec import PipelineSpec
-from tidegate.spark.writing import Writing
+from tidegate.spark.writing import Writing, line_of
 from tidegate.tables.layout import Layout
 from tidegate.tables.shape import shape_of
 from tidegate.tables.target import Target
@@ -26,13 +25,13 @@ class Destination:
     """Looks at the table and creates it if asked to, always between transactions."""
 
     def __init__(self, spec: PipelineSpec, ledger: Ledger[Any]) -> None:
-        engine = getattr(ledger, "engine", None)
-        if not isinstance(engine, Engine):
+        if not isinstance(ledger, SqlLedger):
             raise ConfigurationError(
                 f"pipeline of group {spec.group!r} into table {spec.into}: it needs a ledger in a SQL database, since "
                 "rows and positions commit together"
             )
-        self.engine = engine
+        self.engine = ledger.engine
+        self._ledger = ledger
         self._spec = spec
         self._shape: str | None = None
         self.target = self._target()
@@ -48,7 +47,17 @@ class Destination:
         return self.target.prepare()
 
     def look(self) -> None:
-        """Look again: at the shape first, so that whatever happens in between shows as another one."""
+        """Look again. A database that is away is told from one that refuses, which would be waited for in vain."""
+        try:
+            self._look()
+        except LedgerUnavailable as error:
+            cause = error.__cause__
+            if cause is not None and self._ledger.passing(cause, "looking at the table") is None:
+                raise ConfigurationError(str(error)) from cause
+            raise
+
+    def _look(self) -> None:
+        """At the shape first, so that whatever happens in between shows as another one."""
         shape: object = object()
         self._shape = self._shape_now()
         while shape != self._shape:  # a table that was created or altered here is looked at once more
@@ -89,5 +98,5 @@ class Destination:
                 return shape_of(conn, self._spec.into)
         except SQLAlchemyError as error:
             raise LedgerUnavailable(
-                f"table {self._spec.into} cannot be looked at: {type(error).__name__}; is the database running?"
+                f"table {self._spec.into} cannot be looked at: {line_of(error)}; is the database running?"
             ) from error

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, get_type_hints
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlalchemy.exc import SQLAlchemyError
 
 from tidegate.core.delivery import Delivery
@@ -22,6 +23,8 @@ from tidegate.ledger.delivering import deliver
 from tidegate.spark.address import LedgerAddress
 from tidegate.spark.reading import RAW
 from tidegate.spark.rows import Into, RowWise
+from tidegate.spark.shelf import Shelf
+from tidegate.spark.sizes import Sizes
 from tidegate.spark.workers import ready_worker
 from tidegate.spark.writing import Outdated, Writing, line_of
 from tidegate.tables.format import NewFields
@@ -44,7 +47,7 @@ class Ended(StrEnum):
 class TaskResult(NamedTuple):
     """What a task tells the driver; ``error`` is the kind of what went wrong, ``detail`` its text.
 
-    ``parked`` lists the letters as JSON: their offsets and errors.
+    ``parked`` lists the letters as JSON: their offsets and errors. ``size``: how large records are to be expected.
     """
 
     topic: str
@@ -56,6 +59,7 @@ class TaskResult(NamedTuple):
     attempts: int = 0
     unknown: int = 0
     seconds: float = 0.0
+    size: float = 0.0
     parked: str = ""
     error: str = ""
     detail: str = ""
@@ -64,6 +68,11 @@ class TaskResult(NamedTuple):
     def source(self) -> TopicPartition:
         """The partition whose span the task had."""
         return TopicPartition(self.topic, self.partition)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the span is committed."""
+        return self.ended in (Ended.COMMITTED, Ended.ALREADY_DONE)
 
     def batch(self) -> Any:
         """As Arrow takes it."""
@@ -84,7 +93,8 @@ RESULT = ", ".join(f"{name} {_TYPES[kind][0]}" for name, kind in get_type_hints(
 class SpanCommit:
     """Goes to every executor: reads the batches of one span, then advances, writes and commits.
 
-    Everything is read before the transaction begins: it is short then, and can be run again without reading again.
+    Everything is read before the transaction begins: it is short then, and can be run again without reading again. What
+    does not fit into memory waits on disk.
     """
 
     address: LedgerAddress
@@ -98,26 +108,27 @@ class SpanCommit:
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Do the work of one task, and tell how it ended."""
         ready_worker()
-        source: TopicPartition | None = None
-        rows: list[Rows] = []
+        whole, sizes = _Whole(self.spans), Sizes()
+        shelf = Shelf()
         letters: list[Letter] = []
-        count = 0
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            source = self._source(batch, source)
-            try:
+        rows = 0
+        try:
+            for batch in filter(len, batches):
+                whole.add(batch, self.rowwise.read(batch))
+                sizes.add(self.rowwise.sizes(batch))
                 made = self.rowwise.make(batch, self.into)
-            except (NewFields, TidegateError) as error:
-                yield self._failed(source, error).batch()
-                return
-            count += made.records
-            rows.append(made.rows)
-            letters += made.letters
-        if source is not None:
-            yield self._commit(source, count, rows, letters).batch()
+                shelf.add(made.rows)
+                rows += len(made.rows)
+                letters += made.letters
+            whole.check(counted=self.rowwise.counts)
+        except (NewFields, TidegateError) as error:
+            yield self._failed(whole.source or self._some, error).batch()
+            return
+        if whole.source is not None:
+            result = self._commit(whole.source, whole.count, shelf, letters)
+            yield result._replace(rows=rows if result.is_done else 0, size=sizes.expected).batch()
 
-    def _commit(self, source: TopicPartition, count: int, rows: list[Rows], letters: list[Letter]) -> TaskResult:
+    def _commit(self, source: TopicPartition, count: int, rows: Iterable[Rows], letters: list[Letter]) -> TaskResult:
         began = time.monotonic()
         ledger = self.address.open()
         span = self.spans[source]._replace(records=count)
@@ -135,13 +146,11 @@ class SpanCommit:
             return self._failed(source, error)
         done = result.outcome is Outcome.ALREADY_DONE
         ended = Ended.ALREADY_DONE if done else Ended.COMMITTED
-        written = sum(map(len, rows))
         parked = json.dumps([(letter.record.offset, letter.error) for letter in letters])
         return TaskResult(
             *source,
             ended,
             records=count,
-            rows=written,
             letters=len(letters),
             attempts=result.attempts,
             unknown=result.unknown_outcomes,
@@ -159,19 +168,64 @@ class SpanCommit:
                 ended = Ended.FAILED
         return TaskResult(*source, ended, error=type(error).__name__, detail=line_of(error))
 
-    def _source(self, batch: Any, before: TopicPartition | None) -> TopicPartition:
-        """The partition that the batch is of: never asked of Spark, whose numbers of tasks mean nothing."""
-        first, last = batch.slice(0, 1), batch.slice(batch.num_rows - 1)
-        of = {
-            TopicPartition(end.column(RAW["topic"])[0].as_py(), end.column(RAW["partition"])[0].as_py())
-            for end in (first, last)
-        }
-        source = of.pop()
-        span = self.spans[source]
-        starts, ends = first.column(RAW["offset"])[0].as_py(), last.column(RAW["offset"])[0].as_py()
-        if of or before not in (None, source) or not span.start <= starts <= ends < span.end:
-            raise RuntimeError(f"a task was given records outside of {span}")
-        return source
+    @property
+    def _some(self) -> TopicPartition:
+        return next(iter(self.spans))
+
+
+class NotWhole(TidegateError):
+    """A task was not given the records of one span, each once and in order."""
+
+
+class _Whole:
+    """What a task was given: has to be all records that were read of one span. Of which partition, they tell
+    themselves; it is never asked of Spark, whose numbers of tasks mean nothing.
+    """
+
+    def __init__(self, spans: Mapping[TopicPartition, Span]) -> None:
+        self._spans = spans
+        self._last = -1
+        self._read: int | None = None
+        self.source: TopicPartition | None = None
+        self.count = 0
+
+    def add(self, records: Any, read: int | None) -> None:
+        """Some more; ``read`` tells how many there are in all, with the last of them."""
+        if self._read is not None:
+            raise self._not("there are more behind the last one")
+        self._read = read
+        topics, numbers, offsets = (records.column(RAW[part]) for part in ("topic", "partition", "offset"))
+        source = TopicPartition(topics[0].as_py(), numbers[0].as_py())
+        if self.source not in (None, source) or not (_all_like_first(topics) and _all_like_first(numbers)):
+            raise self._not("they are of several partitions")
+        span = self._spans.get(source)
+        first, last = offsets[0].as_py(), offsets[-1].as_py()
+        if span is None or first < span.start or last >= span.end:
+            raise self._not(f"some are outside of {span or 'its spans'}")
+        if first <= self._last or not _ascend(offsets):
+            raise self._not("they are not in the order of their offsets")
+        self.source, self._last = source, last
+        self.count += records.num_rows
+
+    def check(self, *, counted: bool) -> None:
+        """All have come. ``counted``: their number was told."""
+        if counted and self.count and self._read != self.count:
+            read = "an unknown number" if self._read is None else self._read
+            raise self._not(f"there are {self.count} of {read}")
+
+    def _not(self, why: str) -> NotWhole:
+        return NotWhole(
+            f"a task was not given the records of one span ({why}), so it wrote nothing; something moves records "
+            "between tasks: use commit='batch'"
+        )
+
+
+def _all_like_first(array: Any) -> bool:
+    return bool(pc.all(pc.equal(array, array[0])).as_py())
+
+
+def _ascend(offsets: Any) -> bool:
+    return bool(pc.all(pc.less(offsets[:-1], offsets[1:]), min_count=0).as_py())
 
 
 def _is_retried() -> bool:

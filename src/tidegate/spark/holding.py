@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,8 +16,11 @@ from tidegate.kafka.admin import Admin
 from tidegate.kafka.claimer import Claimer
 from tidegate.ledger import Ledger
 from tidegate.observe.observer import Claimed, Event, Skipped
+from tidegate.spark.waiting import AWAY
 
 __all__ = ["Holding"]
+
+_log = logging.getLogger(__name__)
 
 
 class Holding:
@@ -55,13 +59,10 @@ class Holding:
                 )
         return [str(known[topic].topic_id) for topic in self._topics]
 
-    def begin(self) -> None:
-        """Claim every partition of the topics."""
-        self._claim(sorted(self._admin.partitions(self._topics)))
-        self.look()
-
     def look(self, *, firmly: bool = False) -> None:
         """See what became of the rows and the logs since the last time: edits, other owners, new partitions, losses.
+
+        Partitions that are not held are claimed: the first time, all of them.
 
         ``firmly``: take the rows' locks for a moment. Whoever sits on them frozen is ended by that; a commit only waits
         for its bound, and the next one would do the same.
@@ -94,14 +95,15 @@ class Holding:
         return sum(max(0, end - self.positions[tp]) for tp, end in self.ends.items() if tp in self.positions)
 
     def release(self) -> None:
-        """Give everything back that is still ours."""
+        """Give everything back that is still ours. If the ledger is away the next owner claims it all the same."""
         claims, self.claims = self.claims, {}
-        if claims:
-            self._ledger.release(claims)
+        try:
+            if claims:
+                self._ledger.release(claims)
+        except AWAY as error:
+            _log.warning("partitions could not be released, their next owner will do without: %s", error)
 
     def _claim(self, partitions: list[TopicPartition]) -> None:
-        if not partitions:
-            return
         claims = self._claimer.claim(partitions)
         self._hold(claims)
 

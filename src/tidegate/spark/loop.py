@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from tidegate.core.errors import BrokerUnavailable
 from tidegate.core.records import TopicPartition
 from tidegate.core.recovery import Backoff
 from tidegate.core.spans import Span
 from tidegate.observe.observer import Event, LagSeen, Paused, Polled
-from tidegate.observe.outages import Outages
-from tidegate.spark.committing import AWAY
 from tidegate.spark.failures import JobFailed, job
 from tidegate.spark.holding import Holding
 from tidegate.spark.microbatch import MicroBatches
-from tidegate.spark.planning import plan
+from tidegate.spark.planning import expected_bytes, plan
 from tidegate.spark.report import BatchReport, Report
 from tidegate.spark.staging import LoadFailed
+from tidegate.spark.waiting import AWAY, Waiting
 
 __all__ = ["Loop"]
 
 _BACKOFF = Backoff(first=0.5, most=10.0)
 _TRIES = 5  # of a micro-batch whose job fails, before the pipeline gives up
-_PATIENCE = 300.0  # seconds for which the ledger or the broker may be away
+_CUT = 2  # bits by which each of these tries is smaller than the one before
 _IDLE = 0.1  # seconds between two looks, where no interval was asked for
 
 
@@ -39,7 +37,9 @@ class Loop:
         stopping: threading.Event,
         tell: Callable[[Event], None],
         *,
+        waiting: Waiting,
         most: int,
+        most_bytes: int,
         on_batch: Callable[[BatchReport], None] | None,
     ) -> None:
         self._holding = holding
@@ -47,12 +47,13 @@ class Loop:
         self._report = report
         self._stopping = stopping
         self._tell = tell
-        self._outages = Outages(report.group, tell)
+        self._waiting = waiting
         self._most = most
+        self._most_bytes = most_bytes
+        self._sizes: dict[TopicPartition, float] = {}
         self._on_batch = on_batch
         self._paused = False
         self._failures = 0
-        self._away_since: float | None = None
         self._refused = False  # the last micro-batch, maybe by the ledger
 
     def run(self, every: float) -> None:
@@ -71,6 +72,7 @@ class Loop:
 
     def run_available(self) -> None:
         """Until all is read that was there at the beginning."""
+        self._waiting.until_done(self._holding.look)
         ends = dict(self._holding.ends)
         while not self._stopping.is_set():
             positions = self._holding.positions
@@ -104,13 +106,16 @@ class Loop:
             return []
         known = self._holding.ends
         wanted = known if ends is None else {tp: min(end, ends.get(tp, end)) for tp, end in known.items()}
-        return plan(self._holding.positions, wanted, self._most)
+        # What failed may have been too much at once.
+        bounds = (max(1, bound >> _CUT * self._failures) for bound in (self._most, self._most_bytes))
+        most, most_bytes = bounds
+        return plan(self._holding.positions, wanted, most, most_bytes=most_bytes, sizes=self._sizes)
+
+    def _weight(self, spans: Sequence[Span]) -> float:
+        return expected_bytes({span.partition: span.end - span.start for span in spans}, self._sizes)
 
     def _looked(self) -> bool:
-        try:
-            self._holding.look(firmly=self._refused)
-        except (*AWAY, BrokerUnavailable) as error:
-            self._wait_out("broker" if isinstance(error, BrokerUnavailable) else "ledger", error)
+        if not self._waiting.tried(lambda: self._holding.look(firmly=self._refused)):
             return False
         if not self._refused:  # a ledger that can be read is not one that can be written to
             self._answered()
@@ -118,9 +123,7 @@ class Loop:
 
     def _answered(self) -> None:
         """Nothing is away."""
-        for what in ("ledger", "broker"):
-            self._outages.end(what)
-        self._away_since = None
+        self._waiting.over()
         self._refused = False
 
     def _turn(self, spans: list[Span]) -> bool:
@@ -129,22 +132,22 @@ class Loop:
         number = self._report.batches + 1
         try:
             with job(f"group {self._report.group!r}, micro-batch {number}"):
-                done = self._batches.run(number, spans, self._holding.claims)
+                done = self._batches.run(number, spans, self._holding.claims, weight=self._weight(spans))
         except AWAY as error:
             self._refused = True
-            self._wait_out("ledger", error)
+            self._waiting.out(error)
             return False
         except (JobFailed, LoadFailed) as error:
             self._failures += 1
             if self._failures >= _TRIES:
                 raise
             self._refused = True  # it may have failed for want of a lock, which a task of it keeps
-            self._outages.begin("Spark", str(error))
-            self._stopping.wait(_BACKOFF.after(self._failures))
+            self._waiting.failed(error, _BACKOFF.after(self._failures))
             return False
         self._failures = 0
-        self._outages.end("Spark")
-        self._answered()
+        self._refused = False
+        self._sizes |= done.sizes
+        self._waiting.succeeded()
         if done.outdated:
             return False
         self._tell(Polled(self._report.group, done.records, 0))
@@ -158,12 +161,3 @@ class Loop:
         if self._on_batch is not None:
             self._on_batch(batch)
         return True
-
-    def _wait_out(self, what: str, error: Exception) -> None:
-        """What is away may come back. Nothing is held meanwhile, so nobody waits for us."""
-        now = time.monotonic()
-        self._away_since = self._away_since or now
-        if now - self._away_since > _PATIENCE:
-            raise error
-        self._outages.begin(what, str(error))
-        self._stopping.wait(1.0)

@@ -12,6 +12,7 @@ from tidegate.core.spans import Claim, Span
 from tidegate.spark.committing import Batch, Commits, Done
 from tidegate.spark.destination import Destination
 from tidegate.spark.failures import job
+from tidegate.spark.plans import refuse_exchange, refuse_partial
 from tidegate.spark.reading import raw_records
 from tidegate.spark.rows import Expressions, Plain
 from tidegate.spark.shaping import expressions_of, parsing_of, rowwise_of, view_of
@@ -21,10 +22,12 @@ from tidegate.tables.fitting import check_schema
 from tidegate.tables.layout import Layout
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 __all__ = ["MicroBatches"]
+
+_COLLECTED = 4  # the part of max_bytes that the driver takes into its own memory, where others can do the work
 
 
 class MicroBatches:
@@ -62,7 +65,13 @@ class MicroBatches:
             return
         nothing = [Span(TopicPartition(topic, 0), 0, 0) for topic in self._spec.topics]
         with job(f"pipeline of group {self._spec.group!r}"):
-            schema = to_arrow(made.schema(raw_records(self._spark, nothing, self._options)))
+            raw = raw_records(self._spark, nothing, self._options)
+            rows = made.rows(raw)
+            schema = to_arrow(rows.schema)
+            if isinstance(made, Expressions):
+                refuse_exchange(made.frame(raw), self._spec.about)
+            else:
+                self._refuse_partial(rows)
         if layout is None:
             return
         strange = [name for name in schema.names if name not in layout.by_name]
@@ -73,25 +82,33 @@ class MicroBatches:
             )
         check_schema(layout, schema)
 
-    def run(self, number: int, spans: Sequence[Span], claims: Mapping[TopicPartition, Claim]) -> Done:
-        """Run one, and say what became of it."""
+    def run(
+        self, number: int, spans: Sequence[Span], claims: Mapping[TopicPartition, Claim], *, weight: float = 0.0
+    ) -> Done:
+        """Run one, and say what became of it. ``weight``: how many bytes it is expected to have."""
         if self._altering:
             self._destination.look()
         self._shape()
         batch = Batch(number, tuple(spans), claims, raw_records(self._spark, spans, self._options))
-        done = self._run(batch)
+        done = self._run(batch, weight)
         self._altering = done.outdated
         return done
 
-    def _run(self, batch: Batch) -> Done:
+    def _run(self, batch: Batch, weight: float) -> Done:
         """A table that is yet to be created or altered is so by the driver, which alone may."""
         alone = self._destination.is_local or self._altering or self._destination.layout is None
-        small = alone or batch.length <= self._spec.collect
+        light = weight <= self._spec.max_bytes / _COLLECTED
+        small = alone or (light and batch.length <= self._spec.collect)
         if self._transforming is not None:
             with self._transforming.of(batch.raw) as transformed:
+                self._refuse_partial(transformed.rows)
                 return self._commits.transformed(batch, transformed, collect=small)
         assert self._rowwise is not None  # noqa: S101 - one of them is
         return (self._commits.by_driver if small else self._commits.by_partition)(batch, self._rowwise)
+
+    def _refuse_partial(self, rows: DataFrame) -> None:
+        if not self._spec.per_batch:
+            refuse_partial(rows, self._spec.about, self._spec.into.kind)
 
     def _shape(self) -> None:
         """Decide how rows are made, anew if the table is another one."""

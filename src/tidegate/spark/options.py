@@ -19,6 +19,10 @@ __all__ = ["DEFAULT_CONNECTOR", "SparkOptions"]
 DEFAULT_CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
 """Spark's own connector to Kafka. It fits every Spark 4.0."""
 
+BYTES_PER_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
+MOST_BYTES_PER_BATCH = 8 << 20
+"""What a worker is given at once of records. It needs several times as much while it makes rows of them."""
+
 _SECRETS = r"(?i)secret|passw|token|credential|access[.]?key|jaas|[.]pem$|keystore|truststore|ssl[.]key|ledger"
 _REFUSED = {
     "spark.master": "set master=… of SparkOptions",
@@ -123,6 +127,7 @@ _DEFAULTS = {
     # Without kafka in it: rows of the older interface are converted once more on their way.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
     "spark.python.worker.reuse": "true",
+    BYTES_PER_BATCH: str(MOST_BYTES_PER_BATCH),
     # A consumer for each partition that an executor reads, kept from one micro-batch to the next.
     "spark.kafka.consumer.cache.capacity": "512",
     # The records of a micro-batch that a transform reads are kept for a second or two: to compress them takes longer.

@@ -27,10 +27,13 @@ from tidegate.tables.types import ColumnType, TypeName
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["ERROR", "OF_TABLE", "Parsing", "for_spark"]
+__all__ = ["ERROR", "OF_TABLE", "READ", "Parsing", "for_spark"]
 
 ERROR = "tidegate_error"
 """Why a record does not parse; null if it does."""
+
+READ = "tidegate_read"
+"""In the last record of a task: how many it has read. Null in the others."""
 
 OF_TABLE = "column."
 """What goes before the name of a parsed column that is one of the table's."""
@@ -73,20 +76,31 @@ class Parsing(Portable):
 
     def _parsed(self, batches: Iterable[Any]) -> Iterator[Any]:
         ready_worker()
-        reader, schema = self._reader, self._schema
-        parts = {"value", *(source.part for source in self.sources.values())}
-        for batch in batches:
-            rows = reader.read(feed_of(batch, parts))
-            errors: list[str | None] = [None] * batch.num_rows
-            for misfit in rows.misfits:
-                column = misfit.column and misfit.column.removeprefix(OF_TABLE)
-                errors[misfit.place] = str(misfit._replace(column=column))
-            arrays = [batch.column(name) for name in RAW.values()]
-            arrays += [_spread(array, rows.places, batch.num_rows) for array in rows.batch.columns]
-            arrays.append(pa.array(errors, pa.string()))
-            yield pa.RecordBatch.from_arrays(
-                [each.cast(kind) for each, kind in zip(arrays, schema.types, strict=True)], schema=schema
-            )
+        count = 0
+        held = None
+        for batch in filter(len, batches):
+            if held is not None:
+                yield self._of_one(held, None)
+            count += batch.num_rows
+            held = batch
+        if held is not None:
+            yield self._of_one(held, count)
+
+    def _of_one(self, batch: Any, read: int | None) -> Any:
+        """A batch, parsed; ``read`` goes to its last record."""
+        reader, schema, size = self._reader, self._schema, batch.num_rows
+        rows = reader.read(feed_of(batch, {"value", *(source.part for source in self.sources.values())}))
+        errors: list[str | None] = [None] * size
+        for misfit in rows.misfits:
+            column = misfit.column and misfit.column.removeprefix(OF_TABLE)
+            errors[misfit.place] = str(misfit._replace(column=column))
+        arrays = [batch.column(name) for name in RAW.values()]
+        arrays += [_spread(array, rows.places, size) for array in rows.batch.columns]
+        arrays.append(pa.array(errors, pa.string()))
+        arrays.append(pa.concat_arrays([pa.nulls(size - 1, pa.int64()), pa.array([read], pa.int64())]))
+        return pa.RecordBatch.from_arrays(
+            [each.cast(kind) for each, kind in zip(arrays, schema.types, strict=True)], schema=schema
+        )
 
     @cached_property
     def _reader(self) -> Reader:
@@ -96,7 +110,7 @@ class Parsing(Portable):
     def _schema(self) -> Any:
         raw = [pa.field(name, _RAW_TYPES[part]) for part, name in RAW.items()]
         made = [pa.field(column.name, column.arrow) for column in self.columns]
-        return pa.schema([*raw, *made, pa.field(ERROR, pa.string())])
+        return pa.schema([*raw, *made, pa.field(ERROR, pa.string()), pa.field(READ, pa.int64())])
 
 
 def _spread(array: Any, places: Any, count: int) -> Any:

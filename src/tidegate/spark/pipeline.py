@@ -30,6 +30,7 @@ from tidegate.spark.microbatch import MicroBatches
 from tidegate.spark.report import BatchReport, Report
 from tidegate.spark.session import SparkOptions, check_session, open_session
 from tidegate.spark.spec import PipelineSpec, Transform, ValueFormat
+from tidegate.spark.waiting import Waiting
 from tidegate.tables.table import Table, TableArgument
 from tidegate.tables.types import Declared
 
@@ -53,6 +54,7 @@ class Pipeline:
     Rows are made of ``columns`` and ``where``, one from each record; or by ``transform``: SQL over ``records``, or any
     function of a DataFrame. Records that do not parse are dead letters. ``commit`` says what commits together, and is
     chosen by itself if it is left out. ``collect``: a micro-batch of at most so many records is written by the driver.
+    ``per_batch`` declares that a transform which aggregates is meant for each micro-batch by itself.
     """
 
     def __init__(
@@ -74,7 +76,9 @@ class Pipeline:
         out_of_range: OutOfRange | str = OutOfRange.STOP,
         recreated: Recreated | str = Recreated.STOP,
         max_records: int = 200_000,
+        max_bytes: int = 256 << 20,
         collect: int = 10_000,
+        per_batch: bool = False,
         spark: SparkSession | SparkOptions | None = None,
         observers: Iterable[Observer] = (),
         on_batch: Callable[[BatchReport], None] | None = None,
@@ -97,6 +101,8 @@ class Pipeline:
             argument("recreated", Recreated, recreated),
             max_records,
             collect,
+            per_batch,
+            max_bytes,
         )
         self._kafka = client_config(kafka)
         check_settings(client_settings(self._kafka))
@@ -140,22 +146,25 @@ class Pipeline:
     def _run(self, ledger: Ledger[Any], interval: float, report: Report, *, available_now: bool, once: bool) -> None:
         destination = Destination(self.spec, ledger)
         assert isinstance(ledger, SqlLedger)  # noqa: S101 - or there is no destination
+        commits = Commits(self.spec, ledger, destination, self._tell)
         holding = self._holding(ledger, Admin(admin_config(client_settings(self._kafka))))
         topic_ids = holding.topic_ids()
-        ledger.create()
-        destination.look()
+        waiting = Waiting(self.spec.group, self._stopping, self._tell)
+        if not (self._met(ledger, waiting) and waiting.until_done(destination.look)):
+            report.stopped = "asked to stop"
+            return
         spark = self._session()
-        commits = Commits(self.spec, ledger, destination, self._tell)
         options = kafka_options(self._kafka, self.spec.group, topic_ids)
         batches = MicroBatches(self.spec, spark, options, commits, destination)
-        batches.check()
+        waiting.until_done(batches.check)
         loop = Loop(
             *(holding, batches, report, self._stopping, self._tell),
+            waiting=waiting,
             most=self.spec.max_records,
+            most_bytes=self.spec.max_bytes,
             on_batch=self._on_batch,
         )
         try:
-            holding.begin()
             if once:
                 loop.run_once()
             elif available_now:
@@ -169,6 +178,14 @@ class Pipeline:
                 holding.release()
             finally:
                 commits.close()
+
+    @staticmethod
+    def _met(ledger: SqlLedger, waiting: Waiting) -> bool:
+        """A ledger that has never answered may have a wrong address: then that is an error at once."""
+        if not ledger.is_met:
+            ledger.create()
+            return True
+        return waiting.until_done(ledger.create)
 
     def _session(self) -> SparkSession:
         given = self._given_spark

@@ -6,14 +6,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import pyarrow.compute as pc
 
 from tidegate.core.letters import Letter
-from tidegate.spark.parsing import ERROR, Parsing
+from tidegate.spark.parsing import ERROR, READ, Parsing
 from tidegate.spark.portable import Portable
 from tidegate.spark.reading import RAW, feed_of, letters_of
+from tidegate.spark.sizes import SIZE, SIZE_OF_RECORD, sizes_of
 from tidegate.tables.feed import Feed
 from tidegate.tables.fitting import fit
 from tidegate.tables.format import Format, Watch
@@ -24,7 +25,6 @@ from tidegate.tables.sources import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 __all__ = ["Expressions", "FixedTable", "Into", "Made", "Plain", "RowWise", "is_path"]
 
@@ -55,8 +55,17 @@ class Into(Protocol):
 class RowWise(Protocol):
     """A way to make rows, record by record: part of it as a DataFrame, the rest wherever its batches are taken."""
 
+    counts: ClassVar[bool]
+    """Whether the records are counted where they are read, since something may happen to them afterwards."""
+
     def frame(self, raw: DataFrame) -> DataFrame:
         """What Spark does with the raw records. No record is left out, so that they can be counted."""
+
+    def read(self, batch: Any) -> int | None:
+        """How many records the task has read, if the last one of this Arrow batch of the frame tells."""
+
+    def sizes(self, batch: Any) -> Any:
+        """The sizes of the records of an Arrow batch of that frame, as they were read."""
 
     def make(self, batch: Any, into: Into) -> Made:
         """The rows of an Arrow batch of that frame."""
@@ -93,11 +102,20 @@ class FixedTable(Portable, Into):
 class Plain(RowWise):
     """Columns that are parts of the record: read straight into the types of the table, with no detour."""
 
+    counts: ClassVar[bool] = False
     parts: frozenset[str]
 
     def frame(self, raw: DataFrame) -> DataFrame:
         """See :meth:`RowWise.frame`: nothing."""
         return raw
+
+    def read(self, batch: Any) -> int | None:
+        """See :meth:`RowWise.read`: nothing has happened to them since."""
+        return None
+
+    def sizes(self, batch: Any) -> Any:
+        """See :meth:`RowWise.sizes`."""
+        return sizes_of(batch)
 
     def make(self, batch: Any, into: Into) -> Made:
         """See :meth:`RowWise.make`."""
@@ -110,6 +128,7 @@ class Plain(RowWise):
 class Expressions(RowWise):
     """Columns that are SQL expressions over the parsed record, of the records that a condition holds for."""
 
+    counts: ClassVar[bool] = True
     parsing: Parsing
     view: tuple[str, ...]
     """Expressions that make of the parsed columns what the user's expressions speak of."""
@@ -118,7 +137,7 @@ class Expressions(RowWise):
 
     def frame(self, raw: DataFrame) -> DataFrame:
         """See :meth:`RowWise.frame`: those that do not parse get past the condition, and have no columns."""
-        internal = [f"`{name}`" for name in (*RAW.values(), ERROR)]
+        internal = [f"`{name}`" for name in (*RAW.values(), ERROR, READ)]
         seen = self.parsing.frame(raw).selectExpr(*internal, *self.view)
         keep = f"CASE WHEN `{ERROR}` IS NULL THEN coalesce({self.where or 'true'}, false) ELSE false END"
         judged = seen.selectExpr("*", f"{keep} AS `{_KEEP}`")
@@ -130,11 +149,20 @@ class Expressions(RowWise):
             f"`{name}`" if part in always else f"CASE WHEN {needed} THEN `{name}` END AS `{name}`"
             for part, name in RAW.items()
         ]
-        return judged.selectExpr(*parts, f"`{ERROR}`", f"`{_KEEP}`", *made)
+        return judged.selectExpr(*parts, f"`{ERROR}`", f"`{READ}`", SIZE_OF_RECORD, f"`{_KEEP}`", *made)
 
-    def schema(self, raw: DataFrame) -> StructType:
-        """The columns that it makes, as Spark sees them."""
-        return self.apply(self.parsing.frame(raw).selectExpr(*self.view)).schema
+    def read(self, batch: Any) -> int | None:
+        """See :meth:`RowWise.read`."""
+        found: int | None = batch.column(READ)[-1].as_py()
+        return found
+
+    def sizes(self, batch: Any) -> Any:
+        """See :meth:`RowWise.sizes`."""
+        return batch.column(SIZE)
+
+    def rows(self, raw: DataFrame) -> DataFrame:
+        """The rows alone, as Spark sees them."""
+        return self.apply(self.parsing.frame(raw).selectExpr(*self.view))
 
     def apply(self, records: DataFrame) -> DataFrame:
         """The same as a transform of the records that parse."""

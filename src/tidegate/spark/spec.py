@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from tidegate.core.arguments import Amount, Count, Kind, Label, convert_arguments
+from tidegate.core.arguments import Amount, ByteCount, Count, Kind, Label, convert_arguments
 from tidegate.core.delivery import CommitMode, Delivery
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.names import check_group, check_topic
@@ -63,6 +63,8 @@ class PipelineSpec:
     recreated: Recreated = Recreated.STOP
     max_records: Count = 200_000
     collect: Amount = 10_000
+    per_batch: bool = False
+    max_bytes: ByteCount = 256 << 20
 
     def __post_init__(self) -> None:
         convert_arguments(self)
@@ -155,5 +157,10 @@ class PipelineSpec:
         """Whether tombstones delete rows; where expressions make the rows, they have none to speak of."""
         return self.is_plain and self.into.deletes and self.into.kind is not Mode.APPEND
 
+    @property
+    def about(self) -> str:
+        """What errors begin with."""
+        return f"pipeline of group {self.group!r} into table {self.into}"
+
     def _refuse(self, why: str) -> None:
-        raise ConfigurationError(f"pipeline of group {self.group!r} into table {self.into}: {why}")
+        raise ConfigurationError(f"{self.about}: {why}")

@@ -11,7 +11,7 @@ import pyarrow as pa
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import ConfigurationError, LedgerUnavailable, TidegateError
 from tidegate.ledger import SqlLedger, SqlTransaction
 from tidegate.spark.address import LedgerAddress
 from tidegate.spark.workers import ready_worker
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LoadFailed", "RowRefused", "Staged", "Staging"]
 
-_RESULT = "attempt long, rows long, away boolean, failure string"
-_SCHEMA = pa.schema([("attempt", pa.int64()), ("rows", pa.int64()), ("away", pa.bool_()), ("failure", pa.string())])
+_RESULT = "attempt long, rows long, kind string, failure string"
+_SCHEMA = pa.schema([("attempt", pa.int64()), ("rows", pa.int64()), ("kind", pa.string()), ("failure", pa.string())])
 _ROWS_OF_A_TASK = 40  # bits
 
 
@@ -36,6 +36,11 @@ class LoadFailed(TidegateError):
 
 class RowRefused(TidegateError):
     """A row does not fit the table: to try again is of no use."""
+
+
+_FAILURES: dict[str, type[TidegateError]] = {
+    kind.__name__: kind for kind in (LoadFailed, RowRefused, LedgerUnavailable)
+}
 
 
 class Staged(NamedTuple):
@@ -57,9 +62,10 @@ class Staged(NamedTuple):
 class Staging:
     """The staging table of one run of a pipeline, which nobody else uses; made when it is first needed."""
 
-    def __init__(self, ledger: SqlLedger, group: str) -> None:
+    def __init__(self, ledger: SqlLedger, group: str, address: LedgerAddress | None) -> None:
         self._ledger = ledger
         self._group = group
+        self._address = address
         self._stage: Stage | None = None
         self._swept = False
 
@@ -68,11 +74,12 @@ class Staging:
         stage = self._emptied(layout)
         names = tuple(name for name in rows.columns if name in layout.by_name)
         numbered = rows.select(*(rows[f"`{name}`"] for name in names)).toDF(*(f"c{at}" for at in range(len(names))))
-        load = _Load(LedgerAddress.of(self._ledger), stage, names)
+        assert self._address is not None  # noqa: S101 - or the driver writes
+        load = _Load(self._address, stage, names)
         results = numbered.mapInArrow(load, _RESULT).collect()
         for result in results:
-            if result.failure:
-                raise (LoadFailed if result.away else RowRefused)(result.failure)
+            if result.kind:
+                raise _FAILURES[result.kind](result.failure)
         attempts = tuple(result.attempt for result in results)
         return Staged(stage, names, attempts, sum(result.rows for result in results))
 
@@ -89,13 +96,21 @@ class Staging:
     def _emptied(self, layout: Layout) -> Stage:
         """An empty table like the one that rows are for: a new one if that was altered, or if someone holds it."""
         if not self._swept:
-            sweep_stages(self._engine, layout.table, self._group)
-            self._swept = True
+            self._swept = sweep_stages(self._engine, layout.table, self._group)
         stage = self._stage
         if stage is None or stage.layout != layout or not empty_stage(self._engine, stage):
+            stage = self._created(layout)
             self.close()
-            stage = self._stage = create_stage(self._engine, layout, self._group)
+            self._stage = stage
         return stage
+
+    def _created(self, layout: Layout) -> Stage:
+        try:
+            return create_stage(self._engine, layout, self._group)
+        except ConfigurationError as error:
+            cause = error.__cause__
+            away = cause and self._ledger.passing(cause, f"preparing a staging table for table {layout.table}")
+            raise away or error from cause
 
 
 @dataclass(frozen=True)
@@ -114,20 +129,28 @@ class _Load:
         context = TaskContext.get()
         place = (context.partitionId() if context else 0) << _ROWS_OF_A_TASK
         attempt = secrets.randbits(63)
-        count, failure, away = 0, "", False
+        count, kind, failure = 0, "", ""
+        ledger = self.address.open()
         try:
-            count = self._load(batches, attempt, place)
-        except TidegateError as error:
-            failure = str(error)
+            count = self._load(ledger.engine, batches, attempt, place)
+        except RowRefused as error:
+            kind, failure = RowRefused.__name__, str(error)
         except SQLAlchemyError as error:
-            failure, away = line_of(error), True
+            kind, failure = self._failed(ledger, error)
         yield pa.RecordBatch.from_pylist(
-            [{"attempt": attempt, "rows": count, "away": away, "failure": failure}], schema=_SCHEMA
+            [{"attempt": attempt, "rows": count, "kind": kind, "failure": failure}], schema=_SCHEMA
         )
 
-    def _load(self, batches: Iterable[Any], attempt: int, place: int) -> int:
+    def _failed(self, ledger: SqlLedger, error: SQLAlchemyError) -> tuple[str, str]:
+        """What the driver makes of it: a database that is away is waited for, other failures are tried again."""
+        try:
+            away: TidegateError | None = ledger.passing(error, "loading rows")
+        except LedgerUnavailable as unavailable:  # it has never answered this process
+            away = unavailable
+        return (LedgerUnavailable.__name__, str(away)) if away else (LoadFailed.__name__, line_of(error))
+
+    def _load(self, engine: Engine, batches: Iterable[Any], attempt: int, place: int) -> int:
         count = 0
-        engine = self.address.open().engine  # type: ignore[attr-defined]
         with engine.begin() as conn:
             for batch in batches:
                 rows = fit(self.stage.layout, batch.rename_columns(list(self.names)))

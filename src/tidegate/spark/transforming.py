@@ -13,22 +13,23 @@ from tidegate.core.letters import Letter
 from tidegate.core.records import Record, TopicPartition
 from tidegate.spark.parsing import ERROR, Parsing
 from tidegate.spark.reading import RAW, headers_of
+from tidegate.spark.sizes import SIZE, SIZE_OF_RECORD
 from tidegate.spark.spec import Transform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 __all__ = ["Transformed", "Transforming"]
 
 
 @dataclass(frozen=True)
 class Transformed:
-    """The rows of a micro-batch as a DataFrame, its letters, and how many records each partition had."""
+    """The rows of a micro-batch as a DataFrame, its letters, and how many records each partition had, of which size."""
 
     rows: DataFrame
     letters: list[Letter]
     counts: dict[TopicPartition, int]
+    sizes: dict[TopicPartition, float]
 
 
 @dataclass(frozen=True)
@@ -47,17 +48,17 @@ class Transforming:
             f"`{name}`" if part in always else f"CASE WHEN `{ERROR}` IS NOT NULL THEN `{name}` END AS `{name}`"
             for part, name in RAW.items()
         ]
-        seen = self.parsing.frame(raw).selectExpr(*parts, f"`{ERROR}`", *self.view).persist()
+        seen = self.parsing.frame(raw).selectExpr(*parts, f"`{ERROR}`", SIZE_OF_RECORD, *self.view).persist()
         try:
-            counts, letters = _survey(seen)
-            records = seen.where(f"`{ERROR}` IS NULL").drop(*RAW.values(), ERROR)
-            yield Transformed(self._applied(records), letters, counts)
+            counts, sizes, letters = _survey(seen)
+            records = seen.where(f"`{ERROR}` IS NULL").drop(*RAW.values(), ERROR, SIZE)
+            yield Transformed(self._applied(records), letters, counts, sizes)
         finally:
             seen.unpersist()
 
-    def schema(self, raw: DataFrame) -> StructType:
-        """The columns that the transform makes, as Spark sees them."""
-        return self._applied(self.parsing.frame(raw).selectExpr(*self.view)).schema
+    def rows(self, raw: DataFrame) -> DataFrame:
+        """The rows that the transform makes, as Spark sees them."""
+        return self._applied(self.parsing.frame(raw).selectExpr(*self.view))
 
     def _applied(self, records: DataFrame) -> DataFrame:
         if isinstance(self.transform, str):
@@ -69,22 +70,26 @@ class Transforming:
         return made
 
 
-def _survey(seen: DataFrame) -> tuple[dict[TopicPartition, int], list[Letter]]:
-    """Count the records of each partition and collect those that do not parse, in one job."""
+def _survey(
+    seen: DataFrame,
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, float], list[Letter]]:
+    """Count the records of each partition, weigh them, and collect those that do not parse, in one job."""
     from pyspark.sql.functions import expr  # noqa: PLC0415 - an extra
 
     topic, number = RAW["topic"], RAW["partition"]
     parts = ", ".join(f"`{RAW[part]}`" for part in ("offset", "key", "value", "headers", "timestamp"))
     bad = f"collect_list(CASE WHEN `{ERROR}` IS NOT NULL THEN struct({parts}, `{ERROR}`) END)"
     counts: dict[TopicPartition, int] = {}
+    sizes: dict[TopicPartition, float] = {}
     letters: list[Letter] = []
-    for row in seen.groupBy(topic, number).agg(expr("count(*)"), expr(bad)).collect():
+    mean = f"avg(`{SIZE}`)"
+    for row in seen.groupBy(topic, number).agg(expr("count(*)"), expr(mean), expr(bad)).collect():
         source = TopicPartition(row[0], row[1])
-        counts[source] = row[2]
-        for offset, key, value, headers, timestamp, error in sorted(row[3], key=itemgetter(0)):
+        counts[source], sizes[source] = row[2], row[3]
+        for offset, key, value, headers, timestamp, error in sorted(row[4], key=itemgetter(0)):
             record = Record(*source, offset, _bytes(key), _bytes(value), headers_of(headers), timestamp)
             letters.append(Letter(record, error))
-    return counts, letters
+    return counts, sizes, letters
 
 
 def _bytes(value: Any) -> bytes | None:

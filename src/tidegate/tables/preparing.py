@@ -113,6 +113,8 @@ def _define(
     columns = _columns(engine, schema, table)
     done = bool(columns) if column is None else any(found.name == column for found in columns)
     if failure is not None and not done:
+        if failure.connection_invalidated:  # and the database is back by now
+            raise failure
         raise ConfigurationError(f"table {table} cannot be made as asked for: {_line(failure)}") from failure
     return columns
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -108,8 +107,7 @@ def create_stage(engine: Engine, layout: Layout, owner: str) -> Stage:
     else:
         statement = f"CREATE TABLE {name} ({extra}) ENGINE=InnoDB AS SELECT t.* FROM {original} AS t LIMIT 0"
     try:
-        with engine.begin() as conn:
-            conn.exec_driver_sql(statement)
+        _define(engine, statement)
     except DBAPIError as error:
         raise ConfigurationError(
             f"no staging table can be made for table {layout.table}: {str(error.orig).strip().partition(chr(10))[0]}. "
@@ -120,21 +118,25 @@ def create_stage(engine: Engine, layout: Layout, owner: str) -> Stage:
 
 def empty_stage(engine: Engine, stage: Stage) -> bool:
     """Delete all rows of a staging table; whether nobody kept us from it."""
-    return _define(engine, f"TRUNCATE TABLE {_NAMES[engine.dialect.name].table(stage.table)}")
+    return _defined(engine, f"TRUNCATE TABLE {_NAMES[engine.dialect.name].table(stage.table)}")
 
 
 def drop_stage(engine: Engine, table: Table) -> bool:
     """Remove a staging table; whether nobody kept us from it."""
-    return _define(engine, f"DROP TABLE IF EXISTS {_NAMES[engine.dialect.name].table(table)}")
+    return _defined(engine, f"DROP TABLE IF EXISTS {_NAMES[engine.dialect.name].table(table)}")
 
 
-def sweep_stages(engine: Engine, table: Table, owner: str) -> None:
-    """Remove what earlier processes of the same owner left behind; what is locked stays for the next time."""
+def sweep_stages(engine: Engine, table: Table, owner: str) -> bool:
+    """Remove what earlier processes of the same owner left behind; what is locked stays for the next time. Whether the
+    database was there to be looked at."""
     prefix = _prefix(table, owner)
-    with suppress(SQLAlchemyError):
+    try:
         for name in _tables(engine, table.schema):
             if name.startswith(prefix) and len(name) == len(prefix) + 8:
                 drop_stage(engine, Table(name, schema=table.schema))
+    except SQLAlchemyError:
+        return False
+    return True
 
 
 def _tables(engine: Engine, schema: str | None) -> Iterable[str]:
@@ -148,24 +150,29 @@ def _prefix(table: Table, owner: str) -> str:
     return table.name.encode()[:room].decode(errors="ignore") + ending
 
 
-def _define(engine: Engine, statement: str) -> bool:
+def _defined(engine: Engine, statement: str) -> bool:
+    try:
+        _define(engine, statement)
+    except SQLAlchemyError:
+        return False
+    return True
+
+
+def _define(engine: Engine, statement: str) -> None:
+    """Run a definition, which waits no longer for locks than a frozen process is worth."""
     wait = (
         f"SET LOCAL lock_timeout = '{_WAIT}s'"
         if engine.dialect.name == "postgresql"
         else f"SET SESSION lock_wait_timeout = {_WAIT}"
     )
-    try:
-        with engine.connect() as conn:
-            try:
-                conn.exec_driver_sql(wait)
-                conn.exec_driver_sql(statement)
-                conn.commit()
-            except DBAPIError:
-                conn.invalidate()
-                raise
-            if engine.dialect.name != "postgresql":
-                conn.exec_driver_sql("SET SESSION lock_wait_timeout = DEFAULT")
-                conn.commit()
-    except SQLAlchemyError:
-        return False
-    return True
+    with engine.connect() as conn:
+        try:
+            conn.exec_driver_sql(wait)
+            conn.exec_driver_sql(statement)
+            conn.commit()
+        except DBAPIError:
+            conn.invalidate()
+            raise
+        if engine.dialect.name != "postgresql":
+            conn.exec_driver_sql("SET SESSION lock_wait_timeout = DEFAULT")
+            conn.commit()

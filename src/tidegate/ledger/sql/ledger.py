@@ -118,6 +118,16 @@ class SqlLedger(SqlLetters):
         if self._owned:
             self.engine.dispose()
 
+    @property
+    def is_met(self) -> bool:
+        """Whether the database has answered once."""
+        return self._met is not None
+
+    def passing(self, error: BaseException, what: str) -> LedgerError | None:
+        """What an error of a statement on its engine amounts to, if it is one that passes by itself."""
+        trouble = self._meet().dialect.trouble(driver_error(error))
+        return None if trouble is None else trouble.amounts_to(what)
+
     def _meet(self) -> Store:
         """Connect for the first time. Whoever cannot be reached now was never there: that is an error at once."""
         with self._meeting:

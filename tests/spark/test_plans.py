@@ -1,0 +1,298 @@
+"""What a pipeline's SQL does with the records as a whole: a task has its whole span, or nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from tests.spark.orders import Orders, Place
+
+from tidegate import ConfigurationError, Table
+from tidegate.core.errors import PipelineStopped
+from tidegate.core.records import TopicPartition
+from tidegate.core.spans import Span
+from tidegate.sandbox import Kafka, Postgres
+from tidegate.spark import Pipeline, Report
+from tidegate.spark.kafka_options import kafka_options
+from tidegate.spark.plans import refuse_partial
+from tidegate.spark.reading import raw_records
+from tidegate.spark.shaping import parsing_of, view_of
+from tidegate.spark.spec import PipelineSpec
+from tidegate.spark.transforming import Transforming
+from tidegate.tables.table import Mode
+
+GROUP = "etl"
+SCHEMA = {"id": "integer", "user": "text", "total": "decimal(12,2)"}
+RANK = "row_number() over (partition by value.user order by offset)"
+PARTS_IN_ORDER = "row_number() over (partition by greatest(offset, 100) order by offset)"
+BACKWARDS = "row_number() over (partition by partition order by offset desc)"
+
+
+@pytest.fixture(scope="module")
+def few(kafka: Kafka) -> Orders:
+    """Two partitions, and one record that does not parse: the first."""
+    return Orders.create(kafka.bootstrap, partitions=2, count=400, every=1_000_000)
+
+
+@pytest.fixture(scope="module")
+def single(kafka: Kafka) -> Orders:
+    """One partition."""
+    return Orders.create(kafka.bootstrap, partitions=1, count=200, every=1_000_000)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Place]:
+    opened = Place(f"sqlite:///{tmp_path / 'shop.db'}")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def server(postgres: Postgres) -> Iterator[Place]:
+    opened = Place(postgres.url)
+    yield opened
+    opened.close()
+
+
+def run(orders: Orders, place: Place, spark: SparkSession, table: Table, **options: Any) -> Report:
+    pipeline = Pipeline(
+        *(orders.name, table),
+        group=GROUP,
+        kafka=orders.bootstrap,
+        ledger=place.ledger,
+        spark=spark,
+        **{"schema": SCHEMA, "collect": 0, **options},
+    )
+    return pipeline.run(available_now=True)
+
+
+def ranked(place: Place) -> Table:
+    return Table(place.name, create=True, columns={"id": "integer", "rank": "integer"})
+
+
+@pytest.fixture(scope="module")
+def known_users(spark: SparkSession) -> None:
+    """Two views of the same users: one that Spark knows to be small, and one of which it knows nothing."""
+    users = [(f"u{number}",) for number in range(10)]
+    spark.sql(
+        "select * from values " + ", ".join(f"('{user}')" for (user,) in users) + " as t(name)"
+    ).createOrReplaceTempView("few_users")
+    spark.createDataFrame(spark.sparkContext.parallelize(users), "name string").createOrReplaceTempView("users")
+
+
+SHUFFLES: list[dict[str, Any]] = [
+    {"columns": {"id": "value.id", "rank": RANK}},
+    {"columns": {"id": "value.id", "rank": BACKWARDS}},
+    {"columns": {"id": "value.id", "rank": "row_number() over (order by offset)"}},
+    {"columns": {"id": "value.id", "rank": "0"}, "where": "value.user in (select name from users)"},
+    {"columns": {"id": "value.id", "rank": "(select count(*) from users where name = value.user)"}},
+]
+
+
+@pytest.mark.usefixtures("known_users")
+@pytest.mark.parametrize(
+    ("options", "topic", "adaptive"),
+    [
+        *((options, "few", "true") for options in SHUFFLES),
+        (SHUFFLES[0], "few", "false"),
+        (SHUFFLES[0], "single", "true"),
+        (SHUFFLES[2], "single", "true"),
+    ],
+    ids=repr,
+)
+def test_what_moves_records_between_tasks_is_refused_before_anything_is_read(
+    options: dict[str, Any],
+    adaptive: str,
+    topic: str,
+    request: pytest.FixtureRequest,
+    server: Place,
+    spark: SparkSession,
+) -> None:
+    orders: Orders = request.getfixturevalue(topic)
+    spark.conf.set("spark.sql.adaptive.enabled", adaptive)
+    try:
+        with pytest.raises(ConfigurationError, match="commit='batch'.*transform"):
+            run(orders, server, spark, ranked(server), **options)
+    finally:
+        spark.conf.unset("spark.sql.adaptive.enabled")
+    assert server.rows("count(*)") == [(0,)]
+    assert not server.ledger.read(GROUP).positions
+
+
+@pytest.mark.parametrize(
+    ("topic", "rank", "why"),
+    [
+        ("few", RANK, "of several partitions"),
+        ("single", BACKWARDS, "not in the order of their offsets"),
+        ("single", PARTS_IN_ORDER, r"there are \d+ of"),
+    ],
+)
+def test_a_task_that_was_not_given_its_whole_span_writes_nothing(
+    topic: str,
+    rank: str,
+    why: str,
+    request: pytest.FixtureRequest,
+    server: Place,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    orders: Orders = request.getfixturevalue(topic)
+    for module in ("microbatch", "committing"):
+        monkeypatch.setattr(f"tidegate.spark.{module}.refuse_exchange", lambda *_: None)
+    spark.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
+    try:
+        with pytest.raises(PipelineStopped, match=why):
+            run(orders, server, spark, ranked(server), columns={"id": "value.id", "rank": rank})
+    finally:
+        spark.conf.unset("spark.sql.adaptive.coalescePartitions.enabled")
+    assert server.rows("count(*)") == [(0,)]
+    assert {row.next_offset for row in server.ledger.read(GROUP).positions.values()} == {0}
+
+
+@pytest.mark.usefixtures("known_users")
+@pytest.mark.parametrize("collect", [0, 100_000])
+def test_what_leaves_records_in_their_tasks_is_allowed(
+    collect: int, few: Orders, server: Place, spark: SparkSession
+) -> None:
+    spark.udf.register("last_digit", lambda number: number and number % 10, "long")
+    columns = {
+        "id": "value.id",
+        "rank": "last_digit(value.id) + cast(rand() + monotonically_increasing_id() * 0 as int)",
+    }
+    where = "value.user in (select name from few_users) and value.id < (select 10 * count(*) from users)"
+    report = run(few, server, spark, ranked(server), columns=columns, where=where, collect=collect)
+    wanted = [(number, number % 10) for number, user, _ in few.good if int(user[1:]) < 10 and number < 100]
+    assert sorted(server.rows("id, rank")) == wanted
+    assert (report.lag, report.records) == (0, few.count)
+
+
+def test_generators_are_refused(few: Orders, server: Place, spark: SparkSession) -> None:
+    with pytest.raises(ConfigurationError, match="generator"):
+        run(few, server, spark, ranked(server), columns={"id": "value.id", "rank": "explode(array(1, 2))"})
+
+
+PARTIAL: dict[str, Any] = {
+    "sums": "select user as name, sum(total) as value from records group by user",
+    "distinct": "select distinct user as name, 1 as value from records",
+    "rank": "select name, value from (select user as name, total as value, "
+    "row_number() over (partition by user order by offset desc) as n from records) where n = 1",
+    "limit": "select user as name, total as value from records limit 10",
+    "with": "with sums as (select user as name, sum(total) as value from records group by user) select * from sums",
+    "subquery": "select user as name, total as value from records where total = (select max(total) from records)",
+    "itself": "select a.user as name, b.total as value from records a join records b on a.id = b.id",
+    "static rows": "select u.name, r.total as value from records r right join few_users u on r.user = u.name",
+    "union": "select user as name, total as value from records union all select name, 0 from few_users",
+    "except": "select user as name, total as value from records except select name, 0 from few_users",
+    "duplicates": lambda records: records.dropDuplicates(["user"]).selectExpr("user as name", "total as value"),
+    "pandas": lambda records: records.groupBy("user").applyInPandas(
+        lambda frame: frame[["user", "total"]].head(1), "name string, value decimal(12,2)"
+    ),
+    "rdd": lambda records: records.select("user", "total").rdd.toDF("name string, value decimal(12,2)"),
+}
+ROW_BY_ROW: dict[str, Any] = {
+    "select": "select user as name, total as value from records where total > 1 order by total",
+    "static": "select u.name, r.total as value from records r left join few_users u on r.user = u.name",
+    "semi": "select user as name, total as value from records where user in (select name from few_users)",
+    "scalar": "select user as name, (select count(*) from few_users f where f.name = user) as value from records",
+    "explode": "select user as name, x as value from records lateral view explode(array(1, 2)) t as x",
+    "with": "with some as (select user as name, total as value from records) select * from some",
+    "twice": "select user as name, total as value from records union all select user, total from records",
+    "spread": lambda records: (
+        records.selectExpr("user as name", "total as value").repartition(3).sortWithinPartitions("name")
+    ),
+    "map": lambda records: records.selectExpr("user as name", "total as value").mapInPandas(
+        lambda frames: frames, "name string, value decimal(12,2)"
+    ),
+}
+ADDS_UP: dict[str, Any] = {
+    "sums": "select user as name, coalesce(sum(total), 0) * 2 - sum(1) as value from records group by user",
+    "counts": "select user as name, count_if(total > 2) + count(*) as value from records group by user",
+    "rows": "select user as name, total as value from records",
+}
+ADDS_NOT_UP: dict[str, Any] = {
+    "mean": "select user as name, sum(total) / count(*) as value from records group by user",
+    "most": "select user as name, max(total) as value from records group by user",
+    "kinds": "select user as name, count(distinct total) as value from records group by user",
+    "having": "select user as name, sum(total) as value from records group by user having sum(total) > 100",
+    "nested": "select user as name, count(*) as value from (select distinct user, total from records) group by user",
+}
+
+
+def aggregate(orders: Orders, place: Place, spark: SparkSession, mode: str, transform: Any, **options: Any) -> Report:
+    types = {"name": "text", "value": "decimal(14,2)"}
+    table = Table(place.name, key=() if mode == "append" else "name", mode=mode, create=True, columns=types)
+    return run(orders, place, spark, table, transform=transform, max_records=150, **options)
+
+
+@pytest.fixture
+def look(few: Orders, spark: SparkSession, known_users: None) -> Callable[[str, Any], None]:
+    """Looks at the plan of a transform."""
+    spec = PipelineSpec((few.name,), Table("t"), GROUP, schema=SCHEMA, transform="select 1")
+    parsing = parsing_of(spec, None)
+    span = Span(TopicPartition(few.name, 0), 0, 0)
+    raw = raw_records(spark, [span], kafka_options(few.bootstrap, GROUP))
+
+    def of(mode: str, transform: Any) -> None:
+        refuse_partial(Transforming(parsing, view_of(parsing), transform).rows(raw), "it", Mode(mode))
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("mode", "transform"),
+    [pytest.param("upsert", transform, id=name) for name, transform in PARTIAL.items()]
+    + [pytest.param("append", PARTIAL["sums"], id="append")]
+    + [pytest.param("accumulate", transform, id=f"accumulate {name}") for name, transform in ADDS_NOT_UP.items()],
+)
+def test_rows_that_depend_on_where_micro_batches_end_are_refused(
+    mode: str, transform: Any, look: Callable[[str, Any], None]
+) -> None:
+    with pytest.raises(ConfigurationError, match="accumulate.*per_batch=True"):
+        look(mode, transform)
+
+
+@pytest.mark.parametrize(
+    ("mode", "transform"),
+    [pytest.param("append", transform, id=name) for name, transform in ROW_BY_ROW.items()]
+    + [pytest.param("accumulate", transform, id=f"accumulate {name}") for name, transform in ADDS_UP.items()],
+)
+def test_rows_that_do_not_are_allowed(mode: str, transform: Any, look: Callable[[str, Any], None]) -> None:
+    look(mode, transform)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"transform": PARTIAL["sums"]}, {"columns": {"name": "'all'", "value": "count(*)"}, "commit": "batch"}],
+    ids=["transform", "columns"],
+)
+def test_an_aggregation_is_refused_before_anything_is_read(
+    options: dict[str, Any], few: Orders, shop: Place, spark: SparkSession
+) -> None:
+    with pytest.raises(ConfigurationError, match="an aggregation"):
+        aggregate(few, shop, spark, "upsert", **{"transform": None, **options})
+    assert shop.rows("count(*)") == [(0,)]
+    assert not shop.ledger.read(GROUP).positions
+
+
+def test_what_is_declared_as_meant_per_batch_is_done_per_batch(few: Orders, shop: Place, spark: SparkSession) -> None:
+    report = aggregate(few, shop, spark, "append", PARTIAL["sums"], per_batch=True)
+    assert report.batches == 3
+    assert len(shop.rows("name")) > len(few.totals)
+    total = sum(total for total, _ in few.totals.values())
+    assert float(shop.rows("sum(value)")[0][0]) == pytest.approx(float(total))
+
+
+def test_a_transform_that_begins_to_aggregate_later_is_stopped_then(
+    few: Orders, shop: Place, spark: SparkSession
+) -> None:
+    def fickle(records: DataFrame) -> DataFrame:
+        rows = records.selectExpr("user as name", "total as value")
+        positions = shop.ledger.read(GROUP).positions.values()
+        return rows.dropDuplicates() if any(row.next_offset for row in positions) else rows
+
+    with pytest.raises(ConfigurationError, match="dropDuplicates"):
+        aggregate(few, shop, spark, "append", fickle)
+    assert {row.next_offset for row in shop.ledger.read(GROUP).positions.values()} == {75}
