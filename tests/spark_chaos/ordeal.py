@@ -324,6 +324,8 @@ def ordeal(
     proxy = Proxy(database.host, database.port).start() if database.host and database.port else None
     if proxy is not None:
         database = database.set(host=proxy.host, port=proxy.port)
+        if database.get_backend_name() == "mysql":  # or the proxy could not read what it passes on
+            database = database.update_query_dict({"ssl_disabled": "true"})
     reached = database.render_as_string(hide_password=False)
     orders = Orders(broker.bootstrap, topic.name, reached, way, str(folder), conf=_conf(folder, conf))
     if cluster is not None:

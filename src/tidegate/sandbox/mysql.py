@@ -91,7 +91,12 @@ class MySQL(MySQLFamily):
 
     def _mysqld(self, *options: str) -> Command:
         program = mysqld()
-        settings: dict[str, Setting] = {"secure-file-priv": "NULL", "mysqlx": False, **program.settings}
+        settings: dict[str, Setting] = {
+            "secure-file-priv": "NULL",
+            "mysqlx": False,
+            "performance-schema": False,  # half of the memory
+            **program.settings,
+        }
         return Command([*program.command, f"--defaults-file={self._write_config(settings)}", *options])
 
 
