@@ -352,16 +352,23 @@ class SqlLedger(SqlLetters):
                         raise TransactionBroken(f"{work}: {ENDED}")
                 with self._commit_errors():
                     dialect.commit(conn)
-                dialect.restore(conn)
             except BaseException:
                 self._give_up(conn)
                 raise
+            self._restore(conn)
 
     def _sentinel_taken_back(self, conn: Connection, work: Work | None) -> bool:
         store = self._store()
         if work is None or not store.dialect.layout.sentinel:
             return True
         return conn.execute(store.statements.take_back_sentinel, _first_row(work)).rowcount == 1
+
+    def _restore(self, conn: Connection) -> None:
+        """Leave the connection as it was found. What it did is committed: if it breaks now, it is closed, no more."""
+        try:
+            self._store().dialect.restore(conn)
+        except Exception:
+            conn.invalidate()
 
     def _give_up(self, conn: Connection) -> None:
         """Roll back; a connection on which that fails is closed, which rolls back as well."""
@@ -378,8 +385,20 @@ class SqlLedger(SqlLetters):
             conn = self.engine.connect()
         except SQLAlchemyError as error:
             raise ConnectionLost(f"no connection to the ledger at {self}: {_line(error)}") from error
-        with conn:
+        try:
             yield conn
+        finally:
+            self._hand_back(conn)
+
+    @staticmethod
+    def _hand_back(conn: Connection) -> None:
+        """Close, which may roll back; that this fails says nothing about what was committed."""
+        try:
+            conn.close()
+        except SQLAlchemyError:
+            if not conn.closed:
+                conn.invalidate()
+                conn.close()
 
     @contextmanager
     def _own_errors(self) -> Iterator[None]:
