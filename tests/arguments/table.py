@@ -44,7 +44,7 @@ from tidegate import (
 )
 from tidegate.app import Topics
 from tidegate.core.delivery import CommitMode
-from tidegate.ledger import MemoryLedger, SqlLedger
+from tidegate.ledger import MemoryLedger, SqlLedger, Subscription
 from tidegate.operate import By, Operator, Overview, Survey, To, target
 from tidegate.settings import (
     IntoSettings,
@@ -341,8 +341,17 @@ def _of_app(made: Any, name: str) -> Any:
     return type(made.ledger) if name == "ledger" else made.kafka
 
 
+_OWN = {
+    "bootstrap.servers": "127.0.0.1:1",
+    "group.id": "g",
+    "log_level": 0,
+    "enable.auto.commit": False,
+    "auto.offset.reset": "error",
+}
+
+
 def _unused() -> Consumer:
-    return Consumer({"group.id": "g", "log_level": 0})
+    return Consumer(_OWN)
 
 
 _PIPELINE = {"topics": "orders", "into": "orders", "group": "g", "kafka": "a:1", "ledger": "sqlite:///unused.db"}
@@ -456,15 +465,23 @@ PLACES: dict[str, Place] = {
     ),
     "OwnLoop": Place(
         OwnLoop,
-        {"consumer": _unused(), "ledger": MemoryLedger(), "topics": "orders", "group": "g"},
+        {"consumer": _unused(), "ledger": MemoryLedger(), "topics": "orders", "kafka": _OWN},
         {
             "consumer": Row((5, None, "localhost:9092", Consumer, object())),
             "ledger": Row((5, None, "memory://", MemoryLedger, object())),
             "topics": Row((5, None, True, "", ["no/topic"], [5])),
-            "group": GROUP,
-            "start": Row(START.refused),
-            "session_timeout": Row(seconds(0).refused),
+            "kafka": Row((5, None, "localhost:9092", object(), {5: 5}, {"group.id": object()})),
+            "start": Row(STRATEGY.refused),
+            "out_of_range": Row(choice(*OutOfRange).refused),
+            "recreated": Row(choice(*Recreated).refused),
+            "session_timeout": Row(tuple(each for each in seconds(0).refused if each is not None)),
+            "observers": Row(tuple(each for each in OBSERVERS.refused if each is not None)),
         },
+    ),
+    "Subscription": Place(
+        Subscription,
+        {"partitions": set, "beginnings": dict},
+        dict.fromkeys(("partitions", "beginnings"), Row((5, None, True, "", {}, object()))),
     ),
     "Producer": Place(Producer, {"kafka": "127.0.0.1:1"}, {**_PRODUCER, "kafka": Row(KAFKA.refused)}, _private),
     "Producer.safe": Place(

@@ -54,6 +54,14 @@ def test_a_commit_that_never_arrives_is_done_again(line: Line) -> None:
     assert line.place.check(line.ledger) == BATCH
 
 
+def test_a_connection_that_breaks_after_commit_was_answered_is_no_failure(line: Line) -> None:
+    """Drivers that roll back before a connection goes back into the pool find it closed then; others notice nothing."""
+    line.proxy.swallow_one_request(lambda recent: commits(recent.rpartition(b"ROLLBACK")[0]))
+    result = line.ledger.transact(line.claims, [span_at(0)], line.handler)
+    assert (result.outcome, line.runs) == (Outcome.COMMITTED, 1)
+    assert line.place.check(line.ledger) == BATCH
+
+
 def test_a_block_whose_answer_is_lost_ends_well(line: Line) -> None:
     trap = line.proxy.swallow_one_reply(commits)
     with line.ledger.transaction(line.claims, [span_at(0)]) as tx:

@@ -179,7 +179,7 @@ def test_a_pipeline_prints_without_its_secrets() -> None:
         (LEAST + INTO + "[run]\nevery = '1s'\nonce = true", "'every' and 'once' contradict each other"),
         (LEAST + INTO + "[run]\nonce = true\navailable_now = true", "'available_now' and 'once' contradict each other"),
         (LEAST + INTO + "[run]\nmax_records = 0", "run.max_records: expected a whole number of at least 1"),
-        (LEAST + INTO + "[run]\nmax_bytes = 0", "run.max_bytes: expected a size"),
+        (LEAST + INTO + "[run]\nmax_bytes = 0", "run.max_bytes: expected a number of bytes"),
         (LEAST + INTO + "[run]\nper_batch = 1", "run.per_batch: expected true or false"),
         (LEAST + INTO + "[run]\ncollect = -1", "run.collect: expected a whole number of at least 0"),
         (LEAST + INTO + "[run]\ndeployment = ''", "run.deployment: expected a string that is not empty"),

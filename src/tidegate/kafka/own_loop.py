@@ -54,6 +54,7 @@ from tidegate.observe.observer import (
     FencedOff,
     Observer,
     Observers,
+    ObserversArgument,
     Paused,
     Rebalanced,
     Skipped,
@@ -112,7 +113,8 @@ class OwnLoop:
             recreated=argument("recreated", Recreated, recreated),
         )
         self._lookout = Lookout(self.group, ledger, self._admin)
-        self._tell = Observers([LoggingObserver()] if observers is None else observers)
+        told = argument("observers", ObserversArgument | None, observers)
+        self._tell = Observers([LoggingObserver()] if told is None else told)
         self._outages = Outages(self.group, self._tell)
         self._assignment = Assignment(wait, random.Random())  # noqa: S311 - jitter
         self._cluster_id: str | None = None

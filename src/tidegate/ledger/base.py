@@ -71,8 +71,10 @@ class Ledger(ABC, Generic[Tx]):
         and ``restart``.
         """
         wanted = _in_lock_order(partitions)
+        deployment = argument("deployment", Label | None, deployment)
         if deployment is not None:
             check_deployment(deployment)
+        restart = argument("restart", bool, restart)
         request = ClaimRequest(check_group(group), new_owner(), deployment=deployment, restart=restart)
         claiming = Claiming(request, wanted, start_at, identities or {}, subscription)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from tidegate.core.arguments import convert_arguments
 from tidegate.core.claiming import ClaimRequest
 from tidegate.core.errors import ConfigurationError, PositionMissing
 from tidegate.core.positions import Change, Identity, Position
@@ -35,6 +36,9 @@ class Subscription:
 
     partitions: Callable[[Collection[str]], Collection[TopicPartition]]
     beginnings: Callable[[list[TopicPartition]], Mapping[TopicPartition, int]]
+
+    def __post_init__(self) -> None:
+        convert_arguments(self)
 
 
 class Claiming:

@@ -394,16 +394,23 @@ class SqlLedger(SqlLetters):
                         raise TransactionBroken(f"{work}: {ENDED}")
                 with self._commit_errors():
                     dialect.commit(conn)
-                dialect.restore(conn)
             except BaseException:
                 self._give_up(conn, driver)
                 raise
+            self._restore(conn)
 
     def _sentinel_taken_back(self, conn: Connection, work: Work | None) -> bool:
         store = self._store()
         if work is None or not store.dialect.layout.sentinel:
             return True
         return conn.execute(store.statements.take_back_sentinel, _first_row(work)).rowcount == 1
+
+    def _restore(self, conn: Connection) -> None:
+        """Leave the connection as it was found. What it did is committed: if it breaks now, it is closed, no more."""
+        try:
+            self._store().dialect.restore(conn)
+        except Exception:
+            conn.invalidate()
 
     def _give_up(self, conn: Connection, driver: Any) -> None:
         """Roll back; a connection on which that fails is closed, which rolls back as well.
@@ -427,11 +434,23 @@ class SqlLedger(SqlLetters):
             conn = self.engine.connect()
         except _NO_CONNECTION as error:
             raise ConnectionLost(f"no connection to the ledger at {self}: {_line(error)}") from error
-        with conn:
+        try:
             if self._met is not None:
                 with self._own_errors():
                     self._met.dialect.greet(conn)
             yield conn
+        finally:
+            self._hand_back(conn)
+
+    @staticmethod
+    def _hand_back(conn: Connection) -> None:
+        """Close, which may roll back; that this fails says nothing about what was committed."""
+        try:
+            conn.close()
+        except SQLAlchemyError:
+            if not conn.closed:
+                conn.invalidate()
+                conn.close()
 
     @contextmanager
     def _own_errors(self) -> Iterator[None]:
