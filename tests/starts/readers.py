@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from sqlalchemy import create_engine, text
 from tests.starts.topics import Topic, wait_until
 
-from tidegate import App, BrokerUnavailable, Record, Transaction, open_ledger
+from tidegate import App, BrokerUnavailable, LedgerError, OwnLoop, Record, Transaction, open_ledger
 from tidegate.core.delivery import Delivery
 from tidegate.core.start import Start, StartStrategy
 from tidegate.kafka.admin import Admin
@@ -131,6 +131,42 @@ class Listener(WithLedger):
             self.write(tx, record, crashes=crashes)
 
         return app.stop, [app.run]
+
+
+class OwnLoops(WithLedger):
+    """A consumer of one's own in each thread."""
+
+    def life(self, *, crashes: bool) -> tuple[Callable[[], None], list[Callable[[], object]]]:
+        enough = threading.Event()
+        settings = {
+            **self.kafka,
+            "group.id": self.group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "session.timeout.ms": 6000,
+        }
+
+        def loop() -> None:
+            consumer = Consumer(settings)
+            own = OwnLoop(consumer, self.ledger, self.topic.name, kafka=settings, start=self.strategy)
+            try:
+                while not enough.is_set():
+                    record = own.accept(consumer.poll(0.1))
+                    if record is None:
+                        continue
+                    try:
+                        with own.transaction(record) as tx:
+                            self.write(tx, record, crashes=crashes)
+                    except LedgerError:
+                        continue
+            finally:
+                own.close()
+
+        return enough.set, [loop] * self.members
+
+    @property
+    def has_crashed(self) -> bool:
+        return isinstance(self.error, Refused)
 
 
 class InKafka(Reader):

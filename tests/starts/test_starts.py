@@ -13,14 +13,14 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from tests.starts.readers import KafkaOffsets, Listener, Reader, TopicToTopic
+from tests.starts.readers import KafkaOffsets, Listener, OwnLoops, Reader, TopicToTopic
 from tests.starts.scenarios import SCENARIOS, STARTS, Scenario, difference
 from tests.starts.topics import Topic
 
 from tidegate.core.start import Start
 from tidegate.sandbox import Kafka
 
-KINDS: list[type[Reader]] = [Listener, KafkaOffsets, TopicToTopic]
+KINDS: list[type[Reader]] = [Listener, OwnLoops, KafkaOffsets, TopicToTopic]
 AT_ONCE = 8
 
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import Generic, NamedTuple, Self, TypeAlias, TypeVar
 
-from tidegate.core.arguments import argument
+from tidegate.core.arguments import Label, argument
 from tidegate.core.claiming import ClaimRequest, Standing, standing
 from tidegate.core.errors import AlreadyDone, ConfigurationError, Fenced, NotCommitted, PositionMissing
 from tidegate.core.journal import Break, Entry, Kind, Trail, Verification
