@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from confluent_kafka import Consumer, Message
 
 from tidegate.core.arguments import ClientConfig, argument
-from tidegate.core.assignment import Assignment, Reading
+from tidegate.core.assignment import Assignment, Claiming, Reading
 from tidegate.core.commands import (
     ClaimPartitions,
     Command,
@@ -45,7 +45,7 @@ from tidegate.kafka.broker import KafkaBroker, Membership
 from tidegate.kafka.claimer import Claimer
 from tidegate.kafka.config import address_of, check_own_consumer, milliseconds
 from tidegate.kafka.lookout import Lookout
-from tidegate.kafka.source import Source
+from tidegate.kafka.source import Source, Told
 from tidegate.ledger import Ledger
 from tidegate.observe.log import LoggingObserver
 from tidegate.observe.observer import (
@@ -130,7 +130,7 @@ class OwnLoop:
         self._in_block = False
         self._unreleased: dict[TopicPartition, Claim] = {}
         self._error: Exception | None = None
-        rebalance = _Rebalance(self._on_assigned, self._on_revoked, self._on_lost)
+        rebalance = Told(self._on_assigned, self._on_revoked, self._on_lost)
         is_incremental = membership.protocol.is_incremental
         self._source = Source(consumer, rebalance, incremental=is_incremental, address=address_of(kafka))
         self._source.subscribe(_topics(topics))
@@ -452,9 +452,12 @@ class OwnLoop:
         began = time.monotonic()
         starts: dict[TopicPartition, int] = {}
         self._has_looked, self._look_at, self._verify_at = False, 0.0, 0.0
-        new = [tp for command in self._assignment.assigned(partitions) for tp in _wanted(command)]
+        self._assignment.assigned(partitions)
+        new = [tp for tp in partitions if isinstance(self._assignment.state(tp), Claiming)]
+        # The consumer cannot be asked for its cluster in here, so the first claim of all is left to the next look.
+        may_claim = new and self._cluster_id is not None and not self._in_block
         with self._waiting():
-            for command in self._claim(new) if new and not self._in_block else ():
+            for command in self._claim(new) if may_claim else ():
                 if isinstance(command, SeekTo):
                     self._begin(command.partition)
                     starts[command.partition] = command.offset
@@ -472,18 +475,6 @@ class OwnLoop:
     def _on_lost(self, partitions: list[TopicPartition]) -> None:
         self._obey(self._assignment.lost(partitions))
         self._tell(Rebalanced(self.group, "lost", tuple(partitions), 0.0))
-
-
-class _Rebalance(NamedTuple):
-    """See :class:`~tidegate.kafka.source.Rebalance`."""
-
-    assigned: Callable[[list[TopicPartition]], Mapping[TopicPartition, int]]
-    revoked: Callable[[list[TopicPartition]], None]
-    lost: Callable[[list[TopicPartition]], None]
-
-
-def _wanted(command: Command) -> tuple[TopicPartition, ...]:
-    return command.partitions if isinstance(command, ClaimPartitions) else ()
 
 
 def _topics(said: str | Sequence[str]) -> list[str]:

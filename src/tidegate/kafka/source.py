@@ -19,7 +19,7 @@ from tidegate.kafka.pending_commit import PendingCommit
 from tidegate.kafka.records import as_records
 from tidegate.kafka.turns import Turns
 
-__all__ = ["Fetched", "Rebalance", "Source"]
+__all__ = ["Fetched", "Rebalance", "Source", "Told"]
 
 _SECONDS = 10.0
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
@@ -56,6 +56,14 @@ class Rebalance(Protocol):
 
     def lost(self, partitions: list[TopicPartition]) -> None:
         """Partitions belong to another member already."""
+
+
+class Told(NamedTuple):
+    """A :class:`Rebalance` of three functions."""
+
+    assigned: Callable[[list[TopicPartition]], Mapping[TopicPartition, int]]
+    revoked: Callable[[list[TopicPartition]], None]
+    lost: Callable[[list[TopicPartition]], None]
 
 
 class Trouble(NamedTuple):
@@ -158,7 +166,8 @@ class Source:
         self._places[record.source] = record.offset + 1
 
     def cluster_id(self) -> str | None:
-        """The cluster that the consumer reads; ``None`` if it does not answer."""
+        """The cluster that the consumer reads; ``None`` if it does not answer. Not to be asked in callbacks: the client
+        aborts the process if another callback follows in the same poll."""
         try:
             found = self._consumer.cluster_id(timeout=_SECONDS)
         except KafkaException:
