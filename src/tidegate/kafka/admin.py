@@ -13,6 +13,7 @@ from tidegate.core.errors import BrokerUnavailable
 from tidegate.core.positions import Identity
 from tidegate.core.records import TopicPartition
 from tidegate.core.start import LogOffsets
+from tidegate.kafka.client import open_client
 from tidegate.kafka.config import address_of
 
 __all__ = ["Admin"]
@@ -24,7 +25,7 @@ class Admin:
     """Questions to one cluster, each answered within ten seconds or by a :class:`BrokerUnavailable`."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self._client = AdminClient(dict(config))
+        self._client = open_client(AdminClient, config, "administration client")
         self._address = address_of(config)
         self._cluster_id: str | None = None
 

@@ -10,8 +10,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import ConfigurationError, TidegateError
 from tidegate.core.findings import Finding
+from tidegate.kafka.client import open_client
 from tidegate.kafka.config import admin_config
 from tidegate.kafka.topic_check import topic_weaknesses
 
@@ -40,7 +41,11 @@ def examine_cluster(
     for address, why in refusals.items():
         yield Finding.warning("broker", f"{_shown(address)} cannot be reached: {why}", "mend or remove that address")
     errors: list[KafkaError] = []
-    admin = AdminClient({**admin_config(kafka), "error_cb": errors.append})
+    try:
+        admin = open_client(AdminClient, {**admin_config(kafka), "error_cb": errors.append}, "administration client")
+    except ConfigurationError as error:
+        yield Finding.fault("broker", str(error), "check the names and values under [kafka.client]")
+        return
     try:
         metadata = admin.list_topics(timeout=_ANSWER)
     except KafkaException as error:

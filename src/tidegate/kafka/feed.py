@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tidegate.core.errors import BrokerUnavailable
 from tidegate.core.records import Record, TopicPartition
+from tidegate.kafka.client import open_client
 from tidegate.kafka.config import address_of
 
 __all__ = ["Feed"]
@@ -22,7 +23,7 @@ class Feed:
     """Creates topics and appends records to them, one at a time: each has its offset when it is told."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self._admin = AdminClient(dict(config))
+        self._admin = open_client(AdminClient, config, "administration client")
         self._address = address_of(config)
         self._producer = Producer({**config, "linger.ms": 0, "acks": "all", "enable.idempotence": True})
 

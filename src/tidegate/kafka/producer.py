@@ -16,6 +16,7 @@ from confluent_kafka import Producer as Client
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.partitioners import PartitionerChoice, Partitioning
 from tidegate.kafka.blame import blamed
+from tidegate.kafka.client import open_client
 from tidegate.kafka.errors import (
     ProducerClosed,
     ProducerError,
@@ -203,7 +204,7 @@ class Producer:
             raise rest[0].error
 
     def _open(self) -> None:
-        self._client = _opened(self._config)
+        self._client = open_client(Client, {"logger": ClientLog(), **self._config}, "producer")
         self._produce = self._client.produce
         chosen = self._chosen
         self._choice = None if chosen is None else PartitionChoice(self._client, chosen, self._max_block)
@@ -272,14 +273,6 @@ class Producer:
                 error.name(),
             ) from None
         raise producer_error(f"{topic}: the record was not taken", self._reports.behind(error)) from None
-
-
-def _opened(config: dict[str, Any]) -> Client:
-    try:
-        return Client({"logger": ClientLog(), **config})
-    except (KafkaException, ValueError, TypeError) as error:
-        reason = error.args[0].str() if isinstance(error, KafkaException) else error
-        raise ConfigurationError(f"librdkafka refused the producer's settings: {reason}") from None
 
 
 def _refuse(*_: Any) -> None:

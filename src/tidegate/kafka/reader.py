@@ -15,6 +15,7 @@ from tidegate.core.protocols import Protocol
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.start import LogOffsets, Start, StartStrategy, Timestamp
 from tidegate.kafka.admin import Admin
+from tidegate.kafka.client import open_client
 from tidegate.kafka.config import address_of, admin_config, consumer_config
 from tidegate.kafka.errors import error_of
 from tidegate.kafka.log import ClientLog
@@ -43,7 +44,7 @@ class Reader:
         if missing := set(partitions) - {tp.partition for tp in known}:
             raise ConfigurationError(f"{topic} has {len(known)} partitions, and not number {min(missing)}")
         config = consumer_config(kafka, f"tidegate-reader-{secrets.token_hex(4)}", Protocol.RANGE, _SESSION)
-        self._consumer = Consumer({"logger": ClientLog(), **config})
+        self._consumer = open_client(Consumer, {"logger": ClientLog(), **config}, "consumer")
 
     def records(self, place: Place, *, follow: bool = False) -> Iterator[Record]:
         """The records from ``place`` on: up to the end of every partition, or for ever."""

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, Protocol
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from tidegate.core.errors import BrokerUnavailable, ConfigurationError
+from tidegate.core.errors import BrokerUnavailable
 from tidegate.core.records import Record, TopicPartition
+from tidegate.kafka.client import open_client
 from tidegate.kafka.config import address_of
 from tidegate.kafka.garbage import no_collection
 from tidegate.kafka.log import ClientLog
@@ -80,12 +81,8 @@ class Source:
         self._troubles: list[KafkaError] = []
         self._met: set[str] = set()  # topics that there were, as an assignment has shown
         self._users_error_cb: Callable[[KafkaError], object] = config.get("error_cb", lambda _: None)
-        try:
-            self._consumer = Consumer(
-                {"logger": ClientLog(), **config, "error_cb": self._on_error, "on_commit": self._on_commit}
-            )
-        except (KafkaException, ValueError, TypeError) as error:
-            raise ConfigurationError(f"librdkafka refused the consumer's settings: {_reason(error)}") from None
+        hooks = {"error_cb": self._on_error, "on_commit": self._on_commit}
+        self._consumer = open_client(Consumer, {"logger": ClientLog(), **config, **hooks}, "consumer")
         self._rebalance = rebalance
         self._incremental = incremental
         self._turns = Turns()

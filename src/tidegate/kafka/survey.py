@@ -16,6 +16,7 @@ from tidegate.core.positions import Identity
 from tidegate.core.protocols import Protocol
 from tidegate.core.records import TopicPartition
 from tidegate.kafka.admin import Admin
+from tidegate.kafka.client import open_client
 from tidegate.kafka.config import address_of, admin_config, consumer_config
 from tidegate.kafka.groups import GroupDescription, GroupListing, describe_group, list_groups
 from tidegate.kafka.log import ClientLog
@@ -102,7 +103,7 @@ class Survey:
         if not positions:
             return {}
         config = consumer_config(self._kafka, f"tidegate-survey-{secrets.token_hex(4)}", Protocol.RANGE, _SESSION)
-        consumer = Consumer({"logger": ClientLog(), **config, **_SMALL_FETCHES})
+        consumer = open_client(Consumer, {"logger": ClientLog(), **config, **_SMALL_FETCHES}, "consumer")
         found: dict[TopicPartition, int | None] = {}
         left = set(positions)
         deadline = time.monotonic() + self._seconds
@@ -169,7 +170,7 @@ class Survey:
         )
 
     def _client(self) -> AdminClient:
-        return AdminClient(admin_config(self._kafka))
+        return open_client(AdminClient, admin_config(self._kafka), "administration client")
 
     def _partitions(self, client: AdminClient, topics: Collection[str]) -> dict[str, int]:
         try:

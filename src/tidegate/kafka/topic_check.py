@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from tidegate.core.errors import ConfigurationError
+from tidegate.kafka.client import open_client
 from tidegate.kafka.errors import RecordRejected, SendAgain, error_of, producer_error
 
 __all__ = ["OnWeakTopic", "TopicCheck", "WeakTopic", "Weakness", "topic_weaknesses", "weaknesses"]
@@ -69,7 +70,7 @@ class TopicCheck:
         if topic in self._checked:
             return
         if self._admin is None:
-            self._admin = AdminClient(self._config)
+            self._admin = open_client(AdminClient, self._config, "administration client")
         found = topic_weaknesses(self._admin, topic)
         if found and self._on_weak is OnWeakTopic.REFUSE:
             raise WeakTopic(topic, found)
