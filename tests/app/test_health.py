@@ -88,7 +88,7 @@ def test_a_broker_that_does_not_answer_is_told(tmp_path: object) -> None:
     app = App("127.0.0.1:1", f"sqlite:///{tmp_path}/shop.db")
     app.listener("orders", group="billing")(handle)
     app._members = [Member()]  # type: ignore[list-item]
-    assert "the broker does not answer: no broker of the cluster did" in app.health.unready()
+    assert "the broker does not answer: no broker of Kafka at 127.0.0.1:1 did" in app.health.unready()
 
 
 def handle(record: Record) -> None:

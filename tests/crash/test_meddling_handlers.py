@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 from tests.crash.place import BATCH, GROUP, LIMITS, ORDERS, Place, span_at
 
-from tidegate import Ledger, LedgerError, Outcome, Span, TransactionBroken, open_ledger
+from tidegate import Ledger, LedgerError, Letter, Outcome, Record, Span, TransactionBroken, open_ledger
 
 SPAN = span_at(0)
 
@@ -155,6 +155,29 @@ def test_a_handler_that_closes_its_connection_commits_nothing_and_the_next_trans
         span = span_at(position)
         sql_ledger.transact(claims, [span], lambda tx, span=span: sql_place.write(tx, span))  # type: ignore[misc]
     assert sql_place.check(sql_ledger) == 2 * BATCH
+
+
+@pytest.mark.parametrize("shut", CLOSING)
+def test_a_replay_that_closes_its_connection_leaves_the_letter_and_the_next_one_works(
+    sql_place: Place, shut: Callable[[Any], None]
+) -> None:
+    ledger = sql_place.ledger()
+    claims = ledger.claim(GROUP, [ORDERS])
+    letter = Letter(Record(*ORDERS, 0), "no")
+    ledger.transact(claims, [SPAN], lambda tx: tx.park(letter))
+    (parked,) = ledger.dead_letters(GROUP)
+
+    def handler(tx: Any) -> None:
+        sql_place.write(tx, SPAN)
+        tx.park(letter)
+        with suppress(Exception):
+            shut(tx)
+
+    with pytest.raises(TransactionBroken, match="Leave the transaction to Tidegate"):
+        ledger.replay(parked, handler)
+    assert (ledger.dead_letters(GROUP), sql_place.offsets()) == ([parked], [])
+    assert ledger.replay(parked, lambda tx: sql_place.write(tx, SPAN)).outcome is Outcome.COMMITTED
+    assert (ledger.dead_letters(GROUP), sql_place.check(ledger)) == ([], BATCH)
 
 
 @pytest.mark.parametrize("swallow", [False, True])

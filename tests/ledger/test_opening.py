@@ -203,6 +203,7 @@ def test_a_directory_that_is_not_there_is_an_error_at_once() -> None:
         "sqlite:///file:shared?vfs=memdb&uri=true",
     ],
 )
+@pytest.mark.filterwarnings("ignore:Selection of the SingletonThreadPool")
 def test_a_database_in_memory_is_refused_because_threads_would_not_share_it(url: str) -> None:
     engine = create_engine(url, poolclass=StaticPool)
     for target in (url, engine):

@@ -65,7 +65,7 @@ def _away(said: str) -> Finding:
 
 def _sqlite_file(ledger: SqlLedger) -> Path | None:
     name = ledger.engine.url.database
-    is_file = ledger.engine.dialect.name == "sqlite" and name and name != ":memory:" and not name.startswith("file:")
+    is_file = ledger.engine.dialect.name == "sqlite" and name and not name.startswith("file:")
     return Path(name) if is_file and name else None
 
 

@@ -310,6 +310,10 @@ class SqlLedger(SqlLetters):
         tx = SqlTransaction(work, conn)
         with self._handler_errors(conn, work):
             yield tx
+        if _was_closed(conn):
+            raise TransactionBroken(f"{work}: {ENDED}")
+        if conn.invalidated:  # and the handler swallowed the error that told it so
+            raise ConnectionLost("the connection broke while the handler ran")
         if tx.letters:
             letters = [{"group": work.group, **letter_row(letter)} for letter in tx.letters]
             with self._own_errors():
@@ -387,10 +391,8 @@ class SqlLedger(SqlLetters):
                 with self._own_errors():
                     dialect.begin(conn)
                 yield conn
-                if conn.invalidated:
-                    raise ConnectionLost("the connection broke while the handler ran")
                 with self._own_errors():
-                    if _was_closed(conn) or not (self._sentinel_taken_back(conn, work) and dialect.intact(conn)):
+                    if not (self._sentinel_taken_back(conn, work) and dialect.intact(conn)):
                         raise TransactionBroken(f"{work}: {ENDED}")
                 with self._commit_errors():
                     dialect.commit(conn)

@@ -78,7 +78,7 @@ class SQLite(Dialect):
         """See :meth:`Dialect.commit`."""
         driver = _driver(conn)
         driver.set_authorizer(None)
-        driver.execute(f"DROP VIEW temp.{_MARK}")
+        driver.execute(f"DROP VIEW IF EXISTS temp.{_MARK}")
         driver.execute("COMMIT")
 
     def rollback(self, conn: Connection) -> None:
