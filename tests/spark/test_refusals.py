@@ -83,9 +83,8 @@ def test_a_ledger_that_is_away_is_named_without_its_password(orders: Orders, spa
 
 
 def test_a_ledger_without_tables_is_refused(orders: Orders, spark: SparkSession) -> None:
-    pipeline = Pipeline(orders.name, Table("t"), group=GROUP, kafka=orders.bootstrap, ledger="memory://", spark=spark)
     with pytest.raises(ConfigurationError, match="needs a ledger in a SQL database"):
-        pipeline.run(once=True)
+        Pipeline(orders.name, Table("t"), group=GROUP, kafka=orders.bootstrap, ledger="memory://", spark=spark)
 
 
 def test_every_and_the_kinds_of_runs_are_checked(orders: Orders, shop: Place, spark: SparkSession) -> None:

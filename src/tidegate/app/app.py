@@ -312,7 +312,7 @@ class App:
             failures.append(error)
             self.stop()
 
-    def _member(self, listener: Listener, until_caught_up: bool, thread: int) -> Member:
+    def _member(self, listener: Listener, until_caught_up: bool, thread: int = 0) -> Member:
         spec = listener.spec
         kafka = self._one_of_several(listener, thread, {**self.kafka, **spec.kafka})
 
