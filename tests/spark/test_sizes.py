@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from tests.spark.orders import Place
 
 from tidegate import Table
@@ -132,6 +132,22 @@ def test_a_task_needs_no_more_memory_because_its_records_are_large(
     assert len(batches) == 1
     assert report.dead_letters == (0 if columns == COLUMNS else SMALL + LARGE)
     assert max(workers().values()) - before < 150_000_000, workers()  # 65 to 80 million; without bounds 300 and more
+
+
+def test_a_micro_batch_that_is_too_much_at_once_is_tried_again_with_fewer_records(
+    topic: str, kafka: Kafka, place: Place, spark: SparkSession
+) -> None:
+    def easily_tired(frames: Iterator[Any]) -> Iterator[Any]:
+        for frame in frames:
+            if len(frame) > SMALL:
+                raise MemoryError
+            yield frame
+
+    def transform(records: DataFrame) -> DataFrame:
+        return records.select("id", "note").mapInPandas(easily_tired, "id long, note string")
+
+    _, batches = run(topic, kafka, place, spark, transform=transform, schema={"id": "integer", "note": "text"})
+    assert [batch.records for batch in batches] == [65, 130, 65]
 
 
 def test_plans_keep_both_bounds() -> None:
