@@ -153,6 +153,19 @@ def test_a_task_that_was_not_given_its_whole_span_writes_nothing(
 
 
 @pytest.mark.usefixtures("known_users")
+def test_the_ways_out_that_the_error_names_lead_out(few: Orders, server: Place, spark: SparkSession) -> None:
+    """What a subquery shuffles, and what a window function does, with every record in the table once."""
+    looked_up = SHUFFLES[-1]["columns"]
+    run(few, server, spark, ranked(server), columns=looked_up, commit="batch")
+    assert sorted(server.rows("id, rank")) == [(n, int(int(user[1:]) < 10)) for n, user, _ in few.good]
+    server.ledger.edit(GROUP, dict.fromkeys(few.ends, 0))
+    server.run(f"DELETE FROM {server.name}")
+    run(few, server, spark, ranked(server), columns={"id": "value.id", "rank": RANK}, commit="batch", per_batch=True)
+    assert [number for number, _ in sorted(server.rows("id, rank"))] == [number for number, _, _ in few.good]
+    assert server.ledger.verify(GROUP).ok
+
+
+@pytest.mark.usefixtures("known_users")
 @pytest.mark.parametrize("collect", [0, 100_000])
 def test_what_leaves_records_in_their_tasks_is_allowed(
     collect: int, few: Orders, server: Place, spark: SparkSession

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from tests.spark.orders import Place
 
 from tidegate import Table
@@ -68,7 +68,9 @@ def run(
         **options,
     )
     report = pipeline.run(available_now=True)
-    assert (report.lag, report.records, report.rows) == (0, SMALL + LARGE, SMALL + LARGE)
+    assert (report.lag, report.records, report.rows + report.dead_letters) == (0, SMALL + LARGE, SMALL + LARGE)
+    if report.dead_letters:
+        return report, batches
     assert place.rows("count(*), sum(length(note))") == [(SMALL + LARGE, SMALL * 20 + LARGE * MEGABYTE)]
     return report, batches
 
@@ -119,15 +121,33 @@ def workers() -> dict[int, int]:
     return found
 
 
+@pytest.mark.parametrize("columns", [COLUMNS, {"id": "value.note"}], ids=["rows", "letters"])
 def test_a_task_needs_no_more_memory_because_its_records_are_large(
-    topic: str, kafka: Kafka, place: Place, spark: SparkSession
+    columns: dict[str, str], topic: str, kafka: Kafka, place: Place, spark: SparkSession
 ) -> None:
     for worker in workers():
         Path(f"/proc/{worker}/clear_refs").write_text("5")  # which sets the peak back to what it is now
     before = max(workers().values(), default=180_000_000)  # what one has after its imports
-    _, batches = run(topic, kafka, place, spark, columns=COLUMNS, collect=0)
+    report, batches = run(topic, kafka, place, spark, columns=columns, collect=0)
     assert len(batches) == 1
+    assert report.dead_letters == (0 if columns == COLUMNS else SMALL + LARGE)
     assert max(workers().values()) - before < 150_000_000, workers()  # 65 to 80 million; without bounds 300 and more
+
+
+def test_a_micro_batch_that_is_too_much_at_once_is_tried_again_with_fewer_records(
+    topic: str, kafka: Kafka, place: Place, spark: SparkSession
+) -> None:
+    def easily_tired(frames: Iterator[Any]) -> Iterator[Any]:
+        for frame in frames:
+            if len(frame) > SMALL:
+                raise MemoryError
+            yield frame
+
+    def transform(records: DataFrame) -> DataFrame:
+        return records.select("id", "note").mapInPandas(easily_tired, "id long, note string")
+
+    _, batches = run(topic, kafka, place, spark, transform=transform, schema={"id": "integer", "note": "text"})
+    assert [batch.records for batch in batches] == [65, 130, 65]
 
 
 def test_plans_keep_both_bounds() -> None:
@@ -155,3 +175,4 @@ def test_a_shelf_hands_out_what_it_was_given_as_often_as_asked() -> None:
     for _ in range(2):
         taken = [(rows.batch.to_pylist(), rows.tombstones) for rows in shelf]
         assert [(rows, None if marks is None else marks.to_pylist()) for rows, marks in taken] == given
+    shelf.close()

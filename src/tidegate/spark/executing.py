@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, get_type_hints
@@ -21,8 +22,8 @@ from tidegate.core.spans import Claim, Span
 from tidegate.ledger import Outcome, SqlTransaction
 from tidegate.ledger.delivering import deliver
 from tidegate.spark.address import LedgerAddress
-from tidegate.spark.reading import RAW
-from tidegate.spark.rows import Into, RowWise
+from tidegate.spark.reading import RAW, letters_read, letters_written
+from tidegate.spark.rows import Into, Made, RowWise
 from tidegate.spark.shelf import Shelf
 from tidegate.spark.sizes import Sizes
 from tidegate.spark.workers import ready_worker
@@ -69,11 +70,6 @@ class TaskResult(NamedTuple):
         """The partition whose span the task had."""
         return TopicPartition(self.topic, self.partition)
 
-    @property
-    def is_done(self) -> bool:
-        """Whether the span is committed."""
-        return self.ended in (Ended.COMMITTED, Ended.ALREADY_DONE)
-
     def batch(self) -> Any:
         """As Arrow takes it."""
         return pa.RecordBatch.from_pylist([self._asdict()], schema=_SCHEMA)
@@ -108,35 +104,38 @@ class SpanCommit:
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Do the work of one task, and tell how it ended."""
         ready_worker()
+        with closing(_Kept()) as kept:
+            result = self._done(batches, kept)
+        if result is not None:
+            yield result.batch()
+
+    def _done(self, batches: Iterable[Any], kept: _Kept) -> TaskResult | None:
+        """``None`` if there is no record to be seen."""
         whole, sizes = _Whole(self.spans), Sizes()
-        shelf = Shelf()
-        letters: list[Letter] = []
-        rows = 0
         try:
             for batch in filter(len, batches):
                 whole.add(batch, self.rowwise.read(batch))
                 sizes.add(self.rowwise.sizes(batch))
                 made = self.rowwise.make(batch, self.into)
-                shelf.add(made.rows)
-                rows += len(made.rows)
-                letters += made.letters
+                kept.add(made)
             whole.check(counted=self.rowwise.counts)
         except (NewFields, TidegateError) as error:
-            yield self._failed(whole.source or self._some, error).batch()
-            return
-        if whole.source is not None:
-            result = self._commit(whole.source, whole.count, shelf, letters)
-            yield result._replace(rows=rows if result.is_done else 0, size=sizes.expected).batch()
+            return self._failed(whole.source or self._some, error)
+        if whole.source is None:
+            return None
+        return self._commit(whole.source, whole.count, kept)._replace(size=sizes.expected)
 
-    def _commit(self, source: TopicPartition, count: int, rows: Iterable[Rows], letters: list[Letter]) -> TaskResult:
+    def _commit(self, source: TopicPartition, count: int, kept: _Kept) -> TaskResult:
         began = time.monotonic()
         ledger = self.address.open()
         span = self.spans[source]._replace(records=count)
 
         def write(tx: SqlTransaction) -> None:
-            for letter in letters:
-                tx.park(letter)
-            self.writing.write(tx, rows)
+            for some in kept.letters():
+                for letter in some:
+                    tx.park(letter)
+                ledger.write_parked(tx)
+            self.writing.write(tx, kept.rows)
 
         try:
             result = deliver(ledger, self.delivery, {source: self.claims[source]}, [span], write, shared=True)
@@ -146,16 +145,16 @@ class SpanCommit:
             return self._failed(source, error)
         done = result.outcome is Outcome.ALREADY_DONE
         ended = Ended.ALREADY_DONE if done else Ended.COMMITTED
-        parked = json.dumps([(letter.record.offset, letter.error) for letter in letters])
         return TaskResult(
             *source,
             ended,
             records=count,
-            letters=len(letters),
+            rows=kept.count,
+            letters=len(kept.parked),
             attempts=result.attempts,
             unknown=result.unknown_outcomes,
             seconds=time.monotonic() - began,
-            parked=parked,
+            parked=json.dumps(kept.parked),
         )
 
     def _failed(self, source: TopicPartition, error: Exception) -> TaskResult:
@@ -171,6 +170,34 @@ class SpanCommit:
     @property
     def _some(self) -> TopicPartition:
         return next(iter(self.spans))
+
+
+class _Kept:
+    """What a task has made of its records, until it is written."""
+
+    def __init__(self) -> None:
+        self.rows = Shelf()
+        self.count = 0
+        self.parked: list[tuple[int, str]] = []
+        self._letters = Shelf()
+
+    def add(self, made: Made) -> None:
+        """Some more."""
+        self.rows.add(made.rows)
+        self.count += len(made.rows)
+        if made.letters:
+            self.parked += [(letter.record.offset, letter.error) for letter in made.letters]
+            self._letters.add(Rows(letters_written(made.letters), range(len(made.letters))))
+
+    def close(self) -> None:
+        """Give back what it took on disk."""
+        self.rows.close()
+        self._letters.close()
+
+    def letters(self) -> Iterator[list[Letter]]:
+        """The letters, some at a time."""
+        for some in self._letters:
+            yield letters_read(some.batch)
 
 
 class NotWhole(TidegateError):

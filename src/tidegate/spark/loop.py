@@ -22,7 +22,7 @@ __all__ = ["Loop"]
 
 _BACKOFF = Backoff(first=0.5, most=10.0)
 _TRIES = 5  # of a micro-batch whose job fails, before the pipeline gives up
-_CUT = 2  # bits by which each of these tries is smaller than the one before
+_CUT = 4  # each of these tries has so many times fewer records than the one before
 _IDLE = 0.1  # seconds between two looks, where no interval was asked for
 
 
@@ -49,6 +49,7 @@ class Loop:
         self._tell = tell
         self._waiting = waiting
         self._most = most
+        self._limit = most  # below that after a job has failed, for it may have been too much at once
         self._most_bytes = most_bytes
         self._sizes: dict[TopicPartition, float] = {}
         self._on_batch = on_batch
@@ -106,10 +107,7 @@ class Loop:
             return []
         known = self._holding.ends
         wanted = known if ends is None else {tp: min(end, ends.get(tp, end)) for tp, end in known.items()}
-        # What failed may have been too much at once.
-        bounds = (max(1, bound >> _CUT * self._failures) for bound in (self._most, self._most_bytes))
-        most, most_bytes = bounds
-        return plan(self._holding.positions, wanted, most, most_bytes=most_bytes, sizes=self._sizes)
+        return plan(self._holding.positions, wanted, self._limit, most_bytes=self._most_bytes, sizes=self._sizes)
 
     def _weight(self, spans: Sequence[Span]) -> float:
         return expected_bytes({span.partition: span.end - span.start for span in spans}, self._sizes)
@@ -141,12 +139,14 @@ class Loop:
             self._failures += 1
             if self._failures >= _TRIES:
                 raise
+            self._limit = max(1, sum(span.end - span.start for span in spans) // _CUT)
             self._refused = True  # it may have failed for want of a lock, which a task of it keeps
             self._waiting.failed(error, _BACKOFF.after(self._failures))
             return False
         self._failures = 0
         self._refused = False
         self._sizes |= done.sizes
+        self._limit = min(self._most, 2 * self._limit)
         self._waiting.succeeded()
         if done.outdated:
             return False

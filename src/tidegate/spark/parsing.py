@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tidegate.spark.portable import Portable
-from tidegate.spark.reading import RAW, feed_of
+from tidegate.spark.reading import RAW, RAW_TYPES, feed_of
 from tidegate.spark.workers import ready_worker
 from tidegate.tables.column import Column
 from tidegate.tables.format import Format
@@ -39,15 +39,6 @@ OF_TABLE = "column."
 """What goes before the name of a parsed column that is one of the table's."""
 
 _MOST_DIGITS, _DIGITS_AFTER = 38, 18
-_RAW_TYPES = {
-    "topic": pa.string(),
-    "partition": pa.int32(),
-    "offset": pa.int64(),
-    "timestamp": pa.int64(),
-    "key": pa.binary(),
-    "value": pa.binary(),
-    "headers": pa.string(),
-}
 
 
 def for_spark(column: Column, name: str) -> Column:
@@ -108,7 +99,7 @@ class Parsing(Portable):
 
     @cached_property
     def _schema(self) -> Any:
-        raw = [pa.field(name, _RAW_TYPES[part]) for part, name in RAW.items()]
+        raw = [pa.field(name, RAW_TYPES[part]) for part, name in RAW.items()]
         made = [pa.field(column.name, column.arrow) for column in self.columns]
         return pa.schema([*raw, *made, pa.field(ERROR, pa.string()), pa.field(READ, pa.int64())])
 

@@ -52,7 +52,8 @@ def refuse_exchange(frame: DataFrame, about: str) -> None:
         raise ConfigurationError(
             f"{about}: 'columns' and 'where' have Spark move records between tasks ({moving[0].removesuffix('Exec')}), "
             "by a window function or a subquery, and with commit='partition' each task commits all records of one "
-            "Kafka partition; use commit='batch', or make the rows by a transform, which commits so too"
+            "Kafka partition; use commit='batch' (and per_batch=True if each micro-batch is meant by itself), or make "
+            "the rows by a transform, which commits so too"
         )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
 
 from tidegate.core.letters import Letter
 from tidegate.core.records import Record
@@ -15,12 +17,25 @@ from tidegate.tables.feed import Feed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["RAW", "feed_of", "headers_of", "letters_of", "raw_records"]
+__all__ = ["RAW", "RAW_TYPES", "feed_of", "headers_of", "letters_of", "letters_read", "letters_written", "raw_records"]
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 RAW = {part: f"tidegate_{part}" for part in ("topic", "partition", "offset", "timestamp", "key", "value", "headers")}
 """What the parts of a record are called on their way through Spark: without dots, which mapInArrow does not quote."""
+
+RAW_TYPES = {
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.int64(),
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "headers": pa.string(),
+}
+"""The types of these parts there."""
+
+_ERROR = "error"
 
 # Headers go as text: Arrow's lists in Java are counted through again and again, for every record that comes in.
 _WRITTEN = {
@@ -66,11 +81,30 @@ def letters_of(batch: Any, errors: Mapping[int, str]) -> list[Letter]:
     return [Letter(record, error) for record, error in zip(records, errors.values(), strict=True)]
 
 
+def letters_written(letters: Sequence[Letter]) -> Any:
+    """Letters as an Arrow batch, the way that their records came."""
+    parts = zip(*(letter.record._replace(headers=_text_of(letter.record.headers)) for letter in letters), strict=True)
+    arrays = {RAW[part]: pa.array(values, RAW_TYPES[part]) for part, values in zip(Record._fields, parts, strict=True)}
+    return pa.record_batch({**arrays, _ERROR: pa.array([letter.error for letter in letters], pa.string())})
+
+
+def letters_read(batch: Any) -> list[Letter]:
+    """The letters that :func:`letters_written` wrote."""
+    return letters_of(batch, dict(enumerate(batch.column(_ERROR).to_pylist())))
+
+
 def headers_of(text: str | None) -> Headers:
     """The headers of a record, as they were written on their way here."""
     if text is None:
         return ()
     return tuple((each["k"], None if "v" not in each else b64decode(each["v"])) for each in json.loads(text))
+
+
+def _text_of(headers: Headers) -> Any:
+    """The opposite of :func:`headers_of`."""
+    if not headers:
+        return None
+    return json.dumps([{"k": k} if v is None else {"k": k, "v": b64encode(v).decode()} for k, v in headers])
 
 
 def _part(array: Any, part: str) -> list[Any] | None:

@@ -51,6 +51,11 @@ class Shelf:
             while prefix := self._file.read(_PREFIX):
                 yield _read(self._file.read(int.from_bytes(prefix, "big")))
 
+    def close(self) -> None:
+        """Give the file back."""
+        if self._file is not None:
+            self._file.close()
+
 
 def _written(rows: Rows) -> memoryview:
     batch = rows.batch if rows.tombstones is None else rows.batch.append_column(_TOMBSTONES, rows.tombstones)

@@ -314,10 +314,19 @@ class SqlLedger(SqlLetters):
             raise TransactionBroken(f"{work}: {ENDED}")
         if conn.invalidated:  # and the handler swallowed the error that told it so
             raise ConnectionLost("the connection broke while the handler ran")
+        with self._own_errors():
+            self._write_letters(tx)
+
+    def write_parked(self, tx: SqlTransaction) -> None:
+        """Write the letters parked so far, and forget them: where they are too many to wait for the end. Not inside of
+        a savepoint, which could undo letters that were parked before it."""
+        self._write_letters(tx)
+        tx.letters.clear()
+
+    def _write_letters(self, tx: SqlTransaction) -> None:
         if tx.letters:
-            letters = [{"group": work.group, **letter_row(letter)} for letter in tx.letters]
-            with self._own_errors():
-                conn.execute(self._store().statements.insert_letter, letters)
+            letters = [{"group": tx.work.group, **letter_row(letter)} for letter in tx.letters]
+            tx.connection.execute(self._store().statements.insert_letter, letters)
 
     def _advance(self, conn: Connection, work: Work) -> None:
         """The compare-and-set: every row, or none."""
