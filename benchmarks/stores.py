@@ -22,6 +22,8 @@ class Store(ABC):
     """One store: an engine for bare loops, and a ledger on an engine of its own."""
 
     name: str
+    syncs = 1
+    """How often a commit is written to disk."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self.url = url
@@ -67,6 +69,7 @@ class MariaDBStore(Store):
 
 class MySQLStore(MariaDBStore):
     name = "MySQL"
+    syncs = 2  # its binary log is on by default
 
 
 class PostgresStore(Store):

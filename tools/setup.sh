@@ -180,4 +180,14 @@ pip_install --require-hashes -r requirements/build.txt
 pip_install --require-hashes --no-build-isolation --use-pep517 -r requirements/dev.txt
 pip_install --no-build-isolation --no-deps --editable .
 .venv/bin/python -c 'from tidegate.sandbox.jars import kafka_jars; print("setup: the jars of Kafka are in", kafka_jars())'
-.venv/bin/python -c 'from tidegate.sandbox.mysql import mysqld; print("setup: MySQL is", mysqld().command[-1])'
+.venv/bin/python - <<'PYTHON'
+import sys
+
+from tidegate.sandbox import SandboxError
+from tidegate.sandbox.mysql import mysqld
+
+try:
+    print("setup: MySQL is", mysqld().command[-1])
+except SandboxError as error:
+    sys.exit(f"setup: {error}")
+PYTHON

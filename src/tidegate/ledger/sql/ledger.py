@@ -513,9 +513,9 @@ class SqlLedger(SqlLetters):
                 raise OutcomeUnknown(_line(error)) from error
             if trouble := dialect.trouble(cause):
                 raise trouble from error
-            if kind := dialect.refusal(cause):
-                raise self._refused(kind, error) from error
-            raise
+            if dialect.refusal(cause) is LedgerDenied:  # in a failover the server may have become read-only
+                raise self._refused(LedgerDenied, error) from error
+            raise  # such as a deferred constraint on a table of the handler's
 
     def _refused(self, kind: type[LedgerError], error: BaseException) -> LedgerError:
         return kind(f"the ledger at {self} refused: {_line(error)}{_ADVICE.get(kind, '')}")
