@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tests.system.stage import GROUP, Stage, numbered, wait_until
 
-from tidegate.app.spec import LagGuard
 from tidegate.core.batching import BatchBounds
 from tidegate.core.errors import ListenerStopped
 from tidegate.core.journal import Kind
+from tidegate.core.lag import LagGuard
 from tidegate.core.protocols import Protocol
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.recovery import OutOfRange
