@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.listeners.patience import wait_until
@@ -24,6 +26,7 @@ from tidegate import (
     Protocol,
     Record,
     RecordRejected,
+    Retry,
     Skip,
     TopicPartition,
 )
@@ -157,7 +160,7 @@ def test_a_handler_that_fails_or_whose_records_are_rejected_stops_the_listener(k
     def answer(record: Record) -> Outgoing:
         return answers[-1]  # type: ignore[return-value]
 
-    with pytest.raises(HandlerFailed, match="ConfigurationError.*returns Outgoing"):
+    with pytest.raises(HandlerFailed, match="NotSendable.*returns Outgoing"):
         app.run()
     answers.pop()
     other = App(kafka.bootstrap, None)
@@ -165,6 +168,43 @@ def test_a_handler_that_fails_or_whose_records_are_rejected_stops_the_listener(k
     with pytest.raises(RecordRejected, match="max.message.bytes"):
         other.run()
     assert topics.values(kafka.bootstrap, small) == []
+
+
+@pytest.mark.parametrize("answer", [b"", b"bytes", [None], {}])
+def test_a_handler_that_returns_no_records_stops_the_listener_whatever_the_policy(kafka: Kafka, answer: object) -> None:
+    source = filled(kafka, 1)
+    app = App(kafka.bootstrap, None)
+
+    @app.listener(source, group=f"g-{source}", on_error=Retry(5, then=Skip()))
+    def wrong(record: Record) -> Outgoing:
+        return answer  # type: ignore[return-value]
+
+    with pytest.raises(HandlerFailed, match="failed with NotSendable: a handler from topic to topic returns") as failed:
+        app.run(until_caught_up=True)
+    assert "let on_error" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [list[Outgoing | None], Iterator[Outgoing], dict[str, Outgoing], Outgoing | bytes, list[list[Outgoing]]],
+)
+def test_an_annotation_that_no_transaction_can_send_is_refused_where_it_is_declared(annotation: Any) -> None:
+    def wrong(record: Record): ...  # type: ignore[no-untyped-def]
+
+    wrong.__annotations__ = {"record": Record, "return": annotation}
+    with pytest.raises(ConfigurationError, match=r"wrong: the annotation of what it returns.*-> list\[Outgoing\]"):
+        App("localhost:9092", None).listener("orders", group="g")(wrong)
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [Outgoing, Outgoing | None, list[Outgoing], list[Outgoing] | None, Sequence[Outgoing], tuple[Outgoing, ...]],
+)
+def test_records_are_returned_one_by_one_or_in_a_list(annotation: Any) -> None:
+    def right(record: Record): ...  # type: ignore[no-untyped-def]
+
+    right.__annotations__ = {"record": Record, "return": annotation}
+    App("localhost:9092", None).listener("orders", group="g")(right)
 
 
 def test_what_cannot_be_exactly_once_is_refused_with_the_reason() -> None:

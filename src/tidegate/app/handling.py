@@ -12,11 +12,13 @@ from sqlalchemy.exc import StatementError
 from tidegate.app.binding import Binding
 from tidegate.app.blame import database_error
 from tidegate.app.decoding import DecodingError
+from tidegate.app.writes import NotWritable
 from tidegate.core.errors import TidegateError
 from tidegate.core.letters import Letter
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.recovery import Again, Fail, FailurePolicy, Park, Retry, StepOver, Stop, decide
 from tidegate.core.tries import NO_TRIES, Computed, Done, Tried, Tries
+from tidegate.kafka.topic_to_topic import NotSendable
 from tidegate.ledger.transaction import Transaction
 
 __all__ = ["Handled", "HandlerFailed", "Handling", "OnRetry", "Postponed", "Skipped", "described", "tell_nobody"]
@@ -29,6 +31,7 @@ OnRetry: TypeAlias = Callable[[Record, int, float, Exception], object]
 """Told the record, the attempts so far, the seconds to wait and the error, before a record is tried again."""
 
 _LONGEST_TEXT = 1000
+_OF_THE_HANDLER = (NotSendable, NotWritable)
 
 
 def tell_nobody(*_: object) -> None:
@@ -112,7 +115,12 @@ class Handling:
         self.final = final
 
     def verdict(self, attempts: int, error: Exception) -> Again | StepOver | Park | None:
-        """What becomes of a record that failed; ``None`` stops the listener. No decoding gets better by another try."""
+        """What becomes of a record that failed; ``None`` stops the listener. No decoding gets better by another try.
+
+        A handler that returns what cannot be used does so with every record: that is no fault of this one.
+        """
+        if isinstance(error, _OF_THE_HANDLER):
+            return None
         decision = decide(self.final if isinstance(error, DecodingError) else self.policy, attempts, error)
         match decision:
             case Again():
@@ -136,9 +144,9 @@ class Handling:
         else:
             what = f"the handler failed{f' {attempts} times' if attempts > 1 else ''} with {described(error)}"
         name = self.binding.name
+        way_out = "" if isinstance(error, _OF_THE_HANDLER) else ", or let on_error park or skip such records"
         return HandlerFailed(
-            f"{name}, group {group!r}, {where}: {what}. The position stays in front of it; mend the handler, or let "
-            "on_error park or skip such records",
+            f"{name}, group {group!r}, {where}: {what}. The position stays in front of it; mend the handler{way_out}",
             function=name,
             group=group,
             partition=record.source,

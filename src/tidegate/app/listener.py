@@ -36,7 +36,7 @@ class Listener:
         """A function bound to topics; raises :class:`ConfigurationError` for what cannot be."""
         bound = bind(function, decoder)
         if returns_records(function):
-            refuse_to_return(bound.name, spec, has_ledger=has_ledger)
+            refuse_to_return(bound.name, function, spec, has_ledger=has_ledger)
         elif not has_ledger and spec.delivery is Delivery.EXACTLY_ONCE:
             raise ConfigurationError(
                 "exactly-once needs a ledger: Kafka's own offsets and a database cannot commit together. Give the app "

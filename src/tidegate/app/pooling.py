@@ -12,7 +12,7 @@ from tidegate.app.computing import Computing
 from tidegate.app.handling import Handling, OnRetry, tell_nobody
 from tidegate.app.pool import Later, Pool
 from tidegate.app.spec import ListenerSpec
-from tidegate.app.writes import NotWritable, carry_out, writes
+from tidegate.app.writes import carry_out, writes
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Record
 from tidegate.core.recovery import Again, Fail
@@ -68,7 +68,7 @@ class Pooling:
                 return Tried(attempt - 1, Computed(writes(returned)))
             except Exception as error:
                 failure = error
-            verdict = None if isinstance(failure, NotWritable) else handling.verdict(attempt, failure)
+            verdict = handling.verdict(attempt, failure)
             if isinstance(verdict, Again):
                 on_retry(record, attempt, verdict.after, failure)
                 raise Later(verdict.after)

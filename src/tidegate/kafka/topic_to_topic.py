@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from typing import Any
@@ -27,7 +27,7 @@ from tidegate.kafka.producer_config import producer_config, safe_config
 from tidegate.kafka.source import Source
 from tidegate.ledger import Outcome, Reclaimed, Result, StartAt, Transaction
 
-__all__ = ["Returned", "TopicToTopic"]
+__all__ = ["NotSendable", "Returned", "TopicToTopic"]
 
 _SECONDS = 10.0
 """How long a transaction may take: a process that died leaves one open, which its successor waits for."""
@@ -42,6 +42,10 @@ _NOT_A_MEMBER = {
 }
 
 
+class NotSendable(ConfigurationError):
+    """A handler returned something that is no record for another topic: no fault of the record that it was given."""
+
+
 class Returned(Transaction):
     """Collects what a handler returns: it is sent when all is done, so that a part of it can be taken back."""
 
@@ -52,10 +56,15 @@ class Returned(Transaction):
     def returned(self, value: object) -> None:
         """Take what the handler returned: a record, several, or none."""
         records = [value] if isinstance(value, Outgoing) else value
-        if not isinstance(records, Sequence) or not all(isinstance(each, Outgoing) for each in records):
-            raise ConfigurationError(
+        # Not any sequence: bytes without a byte in them would be no records at all.
+        others = (
+            [each for each in records if not isinstance(each, Outgoing)] if isinstance(records, list | tuple) else ()
+        )
+        if not isinstance(records, list | tuple) or others:
+            within = f" with {type(others[0]).__name__} in it" if others else ""
+            raise NotSendable(
                 f"a handler from topic to topic returns Outgoing(topic, value, …), a list of those or None, and not "
-                f"{type(value).__name__}"
+                f"{type(value).__name__}{within}"
             )
         self.records += records
 
