@@ -42,10 +42,14 @@ class ClaimRequest:
 
     def begins(self, topic: str, rows: Collection[Position]) -> bool:
         """Whether the group begins with a topic, ``rows`` being all that it has there: for the first time, under a new
-        deployment, or because it is another topic now. Otherwise a partition without a row was added later.
+        deployment, or because it is another topic now. Otherwise a partition without a row was added later, and so was
+        one whose row belongs to a former topic of that name.
         """
-        conflicts = [row for row in rows if self._why_restart(row)]
-        return self.forces(topic) or bool(conflicts) or not any(row.was_claimed for row in rows)
+        if any(row.was_claimed and self._conflict(row) is None for row in rows):
+            return self.forces(topic)
+        for row in rows:
+            self._why_restart(row)  # which raises if that is not allowed
+        return True
 
     def decide(self, partition: TopicPartition, row: Position | None, starts: Mapping[TopicPartition, int]) -> Change:
         """The change that the claim makes to one position; ``starts`` knows those that want one."""

@@ -86,9 +86,17 @@ class Position(NamedTuple):
         new = self._replace(owner=None, seq=self.seq + 1)
         return Change(new, (new._entry(Kind.RELEASE, self.next_offset, owner=self.owner),))
 
-    def edited(self, offset: int, note: str | None) -> Change:
-        """Move the position by an operator's hand: the owner is fenced and has to claim again."""
-        new = self._replace(next_offset=offset, epoch=self.epoch + 1, owner=None, token=None, seq=self.seq + 1)
+    def edited(self, offset: int, note: str | None, identity: Identity | None = None) -> Change:
+        """Move the position by an operator's hand: the owner is fenced and has to claim again. With an ``identity``, it
+        is an offset of that topic from here on."""
+        new = self._replace(
+            next_offset=offset,
+            epoch=self.epoch + 1,
+            owner=None,
+            token=None,
+            seq=self.seq + 1,
+            identity=(identity or _UNKNOWN).filled(self.identity),
+        )
         return Change(new, (new._entry(Kind.EDIT, self.next_offset, note=note),))
 
     def matches(self, step: Step) -> bool:

@@ -14,7 +14,7 @@ from tidegate.core.errors import AlreadyDone, ConfigurationError, Fenced, NotCom
 from tidegate.core.journal import Break, Entry, Kind, Trail, Verification
 from tidegate.core.letters import ParkedLetter
 from tidegate.core.names import check_deployment, check_group, check_topic
-from tidegate.core.positions import Change, GroupState, Position
+from tidegate.core.positions import Change, GroupState, Identity, Position
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Claim, Move, Span, Step, Work
 from tidegate.core.totals import Totals
@@ -262,10 +262,13 @@ class Ledger(ABC, Generic[Tx]):
         *,
         note: str | None = None,
         check: Callable[[Rows], object] | None = None,
+        identities: Mapping[str, Identity] | None = None,
     ) -> dict[TopicPartition, Position]:
         """Set positions by hand. Their owners are fenced and go on from the new position.
 
         ``check`` is given the rows as they are, locked, and may raise: nothing is changed then. It may be run again.
+        ``identities``: the topics whose offsets these are; without them, a stored position stays that of the topic that
+        it was stored for, and if that was recreated, a claim refuses it or begins again.
         """
         for tp, offset in offsets.items():
             if not 0 <= offset < 1 << 63:
@@ -278,7 +281,8 @@ class Ledger(ABC, Generic[Tx]):
             changes = []
             for tp, offset in sorted(offsets.items()):
                 row = rows.get(tp)
-                change = Position.start(tp, offset, note=note) if row is None else row.edited(offset, note)
+                identity = (identities or {}).get(tp.topic)
+                change = Position.start(tp, offset, note=note) if row is None else row.edited(offset, note, identity)
                 edited[tp] = change.position
                 changes.append(change)
             return changes

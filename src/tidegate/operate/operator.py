@@ -78,7 +78,10 @@ class Operator:
                     )
 
         offsets = {_partition(shift): shift.new for shift in preview.shifts}
-        self._ledger.edit(preview.group, offsets, note=_note(preview.action, user, reason), check=check)
+        # The offsets were looked up in these topics: the position of one that was recreated is the new one's from here.
+        identities = {} if self._survey is None else self._survey.identities({shift.topic for shift in preview.shifts})
+        note = _note(preview.action, user, reason)
+        self._ledger.edit(preview.group, offsets, note=note, check=check, identities=identities)
         done = _shifts({tp: rows[tp] for tp in offsets}, offsets)
         return replace(preview, shifts=done, records=_records(done), owners=_owners(rows.values()))
 
@@ -130,7 +133,11 @@ class Operator:
         if identity is None:
             return []
         other = {part for row in rows.values() if (part := row.identity.conflict(identity))}
-        return [f"the {part} is not the one that the positions were stored for" for part in sorted(other)]
+        return [
+            f"the {part} is not the one that the positions were stored for: those were offsets of another log, and the "
+            "number of records is not known"
+            for part in sorted(other)
+        ]
 
     def _pause(self, action: Action, group: str, force: bool) -> PausePreview:
         force = argument("force", bool, force)
