@@ -92,7 +92,8 @@ def refuse_generators(frame: DataFrame, about: str) -> None:
 def refuse_partial(frame: DataFrame, about: str, table: Table) -> None:
     """Refuse a frame whose rows would be others if the records were cut into other micro-batches."""
     plan = frame._jdf.queryExecution().analyzed()
-    found = _Query(table, frame.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE())
+    java: Any = frame.sparkSession._jvm
+    found = _Query(table, java.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE())
     found.look(plan)
     if found.unsteady:
         raise ConfigurationError(
@@ -217,7 +218,9 @@ class _Query:
     def _judge(self, node: Any, name: str, sides: list[list[_Path]]) -> list[_Path]:
         paths = [path for side in sides for path in side]
         summed = any(path.summed for path in paths)
-        if self._random:
+        if name == "Sample":
+            self.unsteady.append(_CHOSEN)
+        elif self._random:
             self._judge_chance(node, name, paths)
         match name:
             case "Union":
@@ -227,27 +230,24 @@ class _Query:
                 return [path.renamed(child.output(), node.output()) for child, side in children for path in side]
             case "WithCTE":
                 return sides[-1]
-            case _ if name in _SAME_ROWS:
-                return [path.renamed(node.child().output(), node.output()) for path in paths]
             case "Project":
                 return [self._projected(node.projectList(), path, path.summed) for path in paths]
             case "Aggregate" if self.table.kind is Mode.ACCUMULATE and not summed:
                 return [self._projected(node.aggregateExpressions(), path, True) for path in paths]
-            case "Sample":
-                self.unsteady.append(_CHOSEN)
-            case "Filter" if summed:
-                self._note("a condition on sums (HAVING)")
+            case _ if name in _SAME_ROWS:
+                return [path.renamed(node.child().output(), node.output()) for path in paths]
             case "Join":
-                alone = _JOINS.get(str(node.joinType().toString()), _OTHER_JOINS)
-                if all(sides) or not alone[0 if sides[0] else 1]:
-                    self._note("a join of records with each other, or one that keeps rows without records")
-                elif summed:
-                    self._note("a join of sums")
+                self._judge_join(node, sides)
             case _ if name not in _ROW_BY_ROW:
                 self._note(_SHOWN.get(name, name))
-            case _ if summed and name != "Filter":
-                self._note(f"what is done with sums ({name})")
+        if summed:
+            self._note("a condition on sums (HAVING)" if name == "Filter" else f"what is done with sums ({name})")
         return [self._extended(node, path) for path in paths]
+
+    def _judge_join(self, node: Any, sides: list[list[_Path]]) -> None:
+        alone = _JOINS.get(str(node.joinType().toString()), _OTHER_JOINS)
+        if all(sides) or not alone[0 if sides[0] else 1]:
+            self._note("a join of records with each other, or one that keeps rows without records")
 
     def _judge_chance(self, node: Any, name: str, paths: list[_Path]) -> None:
         for expression in _each(node.expressions()):
