@@ -51,7 +51,7 @@ def test_a_pattern_is_a_subscription(app: App, pattern: str) -> None:
         ({"topics": "orders", "group": "g", "partitions": [TopicPartition("orders", 0)]}, "one of the three"),
         ({"topics": "^(", "group": "g"}, "not a regular expression"),
         ({"topics": "orders", "group": "g", "colour": "blue"}, "no argument 'colour'"),
-        ({"topics": "orders", "group": "g", "threads": 0}, "threads: expected a whole number of at least 1"),
+        ({"topics": "orders", "group": "g", "threads": 0}, "threads: expected a whole number from 1 to 1000"),
     ],
 )
 def test_what_cannot_be_is_refused_when_it_is_said(app: App, arguments: dict[str, object], told: str) -> None:

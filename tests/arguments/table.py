@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer
@@ -72,6 +73,17 @@ __all__ = ["PLACES", "Place", "Row"]
 NAN, INFINITE = float("nan"), float("inf")
 
 
+class Foreign(StrEnum):
+    """Members are text, and each is a word of something else."""
+
+    WORD = "right"
+
+
+def foreign(word: str) -> StrEnum:
+    """A member of another enum that has this word."""
+    return StrEnum("Other", {"WORD": word}).WORD  # type: ignore[attr-defined, no-any-return]
+
+
 class Row(NamedTuple):
     """One parameter: values that are refused, and values that are converted, each with what it becomes."""
 
@@ -89,16 +101,17 @@ def row(*refused: object, **converted: object) -> Row:
 def choice(*members: Any) -> Row:
     """Words of a closed choice; what looks like them is refused."""
     first = members[0]
-    wrong = (first.value + "x", first.name, "", 5, True, type(first), object(), b"x", [first.value])
+    other = foreign(first.value)
+    wrong = (first.value + "x", first.name, "", 5, True, type(first), object(), b"x", [first.value], other, type(other))
     return Row(wrong, tuple((member.value, member) for member in members))
 
 
-_NOT_NUMBERS = ("many", "", True, None, object(), NAN, INFINITE, [1], b"1", int)
+_NOT_NUMBERS = ("many", "", True, None, object(), NAN, INFINITE, [1], b"1", int, "9" * 5000, foreign("7"))
 
 
-def count(least: int = 1, *, optional: bool = False) -> Row:
+def count(least: int = 1, *more: object, optional: bool = False) -> Row:
     wrong = tuple(each for each in _NOT_NUMBERS if each is not None or not optional)
-    return Row((*wrong, least - 1, str(least - 1), 1.5, "1.5"), (("2", 2), (" 3 ", 3), (7, 7)))
+    return Row((*wrong, *more, least - 1, str(least - 1), 1.5, "1.5"), (("2", 2), (" 3 ", 3), (7, 7)))
 
 
 def seconds(*more: object) -> Row:
@@ -108,21 +121,39 @@ def seconds(*more: object) -> Row:
 
 def size() -> Row:
     return Row(
-        (*_NOT_NUMBERS, 0, -1, "32 MT", 1.5), (("32MB", 32_000_000), ("4MiB", 4 << 20), ("1 kB", 1000), ("9", 9))
+        (*_NOT_NUMBERS, 0, -1, "32 MT", 1.5, "2.5", "2.5 b", "9" * 400 + "GB"),
+        (("2.5kB", 2500), ("32MB", 32_000_000), ("4MiB", 4 << 20), ("1 kB", 1000), ("9", 9)),
     )
 
 
 def flag(*, optional: bool = False) -> Row:
-    wrong = ("perhaps", "", 1, 0, object(), bool, *(() if optional else (None,)))
+    wrong = ("perhaps", "", 1, 0, object(), bool, foreign("yes"), *(() if optional else (None,)))
     return Row(wrong, (("yes", True), ("no", False), ("true", True), ("off", False)))
 
 
 def text(*refused: object, optional: bool = False) -> Row:
-    return Row(("", 5, True, object(), b"x", str, *(() if optional else (None,)), *refused), (("right", "right"),))
+    return Row(
+        ("", 5, True, object(), b"x", str, Foreign.WORD, Foreign, *(() if optional else (None,)), *refused),
+        (("right", "right"),),
+    )
 
 
 START = Row(
-    ("soon", "latests", "", 1.5, True, -1, object(), Latest, datetime(2026, 11, 1), "2026-11-01T00:00:00", b"latest"),
+    (
+        "soon",
+        "latests",
+        "",
+        1.5,
+        True,
+        -1,
+        object(),
+        Latest,
+        datetime(2026, 11, 1),
+        "2026-11-01T00:00:00",
+        b"latest",
+        foreign("latest"),
+        foreign("1793491200000"),
+    ),
     (
         ("latest", Latest()),
         ("earliest", Earliest()),
@@ -136,11 +167,13 @@ STRATEGY = Row(
     (*((given, StartStrategy(start)) for given, start in START.converted), (StartStrategy(), StartStrategy())),  # type: ignore[arg-type]
 )
 POLICY = Row(
-    ("fial", "Fail", "", 5, None, True, Fail, DeadLetter, Retry, object(), b"fail"),
+    ("fial", "Fail", "", 5, None, True, Fail, DeadLetter, Retry, object(), b"fail", OutOfRange.SKIP, OutOfRange),
     (("fail", Fail()), ("skip", Skip()), ("dead-letter", DeadLetter()), (Retry(2), Retry(2))),
 )
-GROUP = Row(("", 5, None, True, object(), "a\0b", "g" * 256, b"g"), (("billing", "billing"),))
-TOPIC = Row(("", 5, None, True, object(), "no/topic", "a,b", b"t"), (("orders", "orders"),))
+GROUP = Row(
+    ("", 5, None, True, object(), "a\0b", "g" * 256, b"g", " ", "\n", Foreign.WORD, Foreign), (("billing", "billing"),)
+)
+TOPIC = Row(("", 5, None, True, object(), "no/topic", "a,b", b"t", Foreign.WORD), (("orders", "orders"),))
 CLIENT = Row(
     (
         5,
@@ -189,16 +222,19 @@ LEDGER = Row(
     (("memory://", MemoryLedger),),
 )
 LIMITS = Row((5, "10s", True, object(), Limits, {"hold": 1}))
-FORMAT = Row(("avro", "JSON", "", 5, None, CsvFormat, object()), (("json", "json"),))
+FORMAT = Row(("avro", "JSON", "", 5, None, CsvFormat, object(), foreign("json")), (("json", "json"),))
 COLUMNS = Row((5, "id", {}, {"id": 5}, {"id": "id"}, {"id": "offset.x"}, {5: "value"}, [("id", "value.id")], dict))
-INTO = Row((5, None, "", True, Table, object(), b"orders"), (("orders", Table("orders")),))
+INTO = Row((5, None, "", " ", True, Table, object(), b"orders", Foreign.WORD), (("orders", Table("orders")),))
 CALLBACK = Row((5, "print", object(), True))
 OBSERVERS = Row((5, "print", [5], [object()], [Backoff]))
-SERIALIZER = Row(("avro", "", 5, True, object()))
-NAMES = Row((5, True, [5], object(), {"a": 1}), (("id", ("id",)), (["id", "at"], ("id", "at"))))
+SERIALIZER = Row(("avro", "", 5, True, object(), foreign("json")))
+NAMES = Row(
+    (5, True, [5], object(), {"a": 1}, Foreign, Foreign.WORD, [Foreign.WORD], [""], [" "]),
+    (("id", ("id",)), (["id", "at"], ("id", "at"))),
+)
 PREFIX = text(optional=True)
-WHOLE_PARTITION = Row(("1", -1, True, 1.5, object()))
-MILLISECONDS = Row(("now", -1, True, 1.5, datetime(2026, 11, 1, tzinfo=UTC)))
+WHOLE_PARTITION = Row(("1", -1, True, 1.5, object(), 2**31, 10**30))
+MILLISECONDS = Row(("now", -1, True, 1.5, 2**63, 10**30, datetime(2026, 11, 1, tzinfo=UTC)))
 
 
 @dataclass(frozen=True)
@@ -266,8 +302,8 @@ _SPEC: dict[str, Row] = {
     "recreated": choice(*Recreated),
     "lag_guard": Row((100, "100", True, LagGuard, object(), {"limit": 5})),
     "mirror": flag(),
-    "threads": count(),
-    "workers": count(optional=True),
+    "threads": count(1, 1001, 10**30),
+    "workers": count(1, 1001, 10**30, optional=True),
     "ordering": choice(*Ordering),
     "session_timeout": seconds(0, "0s", "2h"),
     "on_assigned": CALLBACK,
@@ -275,12 +311,20 @@ _SPEC: dict[str, Row] = {
     "on_lost": CALLBACK,
     "kafka": CLIENT,
 }
-_TOPICS = Row((5, True, "", "no/topic", [5], [], object(), "^(", b"orders", {"a": 1}))
-_PARTITIONS = Row((5, "orders", [("orders", "0")], [("orders", -1)], [("orders", True)], ["orders"], [5], object()))
+_TOPICS = Row(
+    (5, True, "", "no/topic", [5], [], object(), "^(", b"orders", {"a": 1}, Foreign, Foreign.WORD, [Foreign.WORD])
+)
+_PARTITIONS = Row(
+    (5, "orders", [("orders", "0")], [("orders", -1)], [("orders", True)], ["orders"], [5], object(), Foreign)
+)
 _LISTENER = {"topics": _TOPICS, "group": GROUP, "partitions": _PARTITIONS, **_SPEC}
 _STEP = choice(*Step)
 _FAULT = {"step": _STEP, "turn": count()}
-_LIMITS = {"hold": seconds("16s"), "lock_wait": seconds("9s"), "attempts": count()}
+_LIMITS = {
+    "hold": seconds("2h", 0, "0s", 0.0001, "49ms"),
+    "lock_wait": seconds(0, "40ms", 86_401, 10**8, "25h"),
+    "attempts": count(),
+}
 _PRODUCER = {
     "kafka": KAFKA,
     "key_serializer": SERIALIZER,
@@ -298,12 +342,25 @@ _SEND = {
     "timestamp": MILLISECONDS,
 }
 _TABLE = {
-    "name": Row(("", 5, None, True, "a\0b", object(), b"x"), (("orders", "orders"),)),
+    "name": Row(("", " ", "\u3000", 5, None, True, "a\0b", object(), b"x", Foreign.WORD), (("orders", "orders"),)),
     "key": NAMES,
     "mode": choice(Mode.APPEND),
     "create": flag(),
     "evolve": flag(),
-    "columns": Row((5, "id", {"id": "varchar"}, {"id": 5}, {"id": set}, {"": "text"}, None)),
+    "columns": Row(
+        (
+            5,
+            "id",
+            {"id": "varchar"},
+            {"id": 5},
+            {"id": set},
+            {"": "text"},
+            {" ": "text"},
+            {Foreign.WORD: "text"},
+            {"id": foreign("text")},
+            None,
+        )
+    ),
     "add": Row(NAMES.refused),
     "delete": Row(("perhaps", "", 1, object())),
     "schema": Row(("", 5, True, object(), "a\nb"), (("shop", "shop"),)),
@@ -318,7 +375,7 @@ _RUN = {
     "collect": count(0),
     "per_batch": flag(),
 }
-_MODES = Row(choice(*TableMode).refused, choice(TableMode.APPEND).converted)
+_MODES = Row((*choice(*TableMode).refused, "upsert", "accumulate"), choice(TableMode.APPEND).converted)
 
 
 def _in_spec(made: Any, name: str) -> Any:
@@ -450,7 +507,7 @@ PLACES: dict[str, Place] = {
     "StartStrategy": Place(
         StartStrategy, {}, {"start": START, "deployment": Row(("", 5, True, object(), b"x"), (("v2", "v2"),))}
     ),
-    "Limits": Place(Limits, {"hold": 0, "lock_wait": "1h"}, _LIMITS | {"hold": seconds("2h"), "lock_wait": seconds()}),
+    "Limits": Place(Limits, {"hold": "50ms", "lock_wait": "1h"}, _LIMITS),
     "open_ledger": Place(
         open_ledger,
         {"target": "memory://"},
@@ -475,7 +532,7 @@ PLACES: dict[str, Place] = {
         {
             "consumer": Row((5, None, "localhost:9092", Consumer, object())),
             "ledger": Row((5, None, "memory://", MemoryLedger, object())),
-            "topics": Row((5, None, True, "", ["no/topic"], [5])),
+            "topics": Row((5, None, True, "", ["no/topic"], [5], [], (), Foreign, Foreign.WORD, [Foreign.WORD])),
             "kafka": Row((5, None, "localhost:9092", object(), {5: 5}, {"group.id": object()})),
             "start": Row(STRATEGY.refused),
             "out_of_range": Row(choice(*OutOfRange).refused),
@@ -501,7 +558,10 @@ PLACES: dict[str, Place] = {
         also=(Producer.safe, Producer),
     ),
     "Producer.send": Place(
-        sent, {"topic": "orders"}, {"topic": Row((5, None, True, "", b"t")), **_SEND}, also=(Producer.send,)
+        sent,
+        {"topic": "orders"},
+        {"topic": Row((5, None, True, "", b"t", Foreign.WORD)), **_SEND},
+        also=(Producer.send,),
     ),
     "TopicProducer": Place(
         TopicProducer,
@@ -509,7 +569,7 @@ PLACES: dict[str, Place] = {
         {"producer": Row((5, None, "x", Producer, object())), "topic": TOPIC},
     ),
     "TopicProducer.send": Place(sent_to, {}, _SEND, also=(TopicProducer.send,)),
-    "Outgoing": Place(Outgoing, {"topic": "orders"}, {"topic": Row((5, None, True, "", b"t")), **_SEND}),
+    "Outgoing": Place(Outgoing, {"topic": "orders"}, {"topic": Row((5, None, True, "", b"t", Foreign.WORD)), **_SEND}),
     "java_partition": Place(
         java_partition, {"key": b"a", "partitions": 1}, {"key": Row(("a", 5, None)), "partitions": Row(count().refused)}
     ),
@@ -548,14 +608,16 @@ PLACES: dict[str, Place] = {
         _PIPELINE,
         _RUN
         | {
-            "topics": Row((5, True, "", "no/topic", [5], [], object()), (("orders", ("orders",)),)),
+            "topics": Row((5, True, "", "no/topic", [5], [], object(), Foreign), (("orders", ("orders",)),)),
             "into": INTO,
             "group": GROUP,
             "kafka": KAFKA,
             "ledger": Row((*LEDGER.refused, None)),
             "format": Row(("avro", "JSON", "", 5, None, CsvFormat, object()), (("json", "json"),)),
-            "schema": Row((5, "id", {}, {"id": "varchar"}, {"id": 5}, {5: "text"}, dict)),
-            "columns": Row((5, "id", {}, {"id": 5}, {"id": ""}, {5: "value"}, dict)),
+            "schema": Row(
+                (5, "id", {}, {"id": "varchar"}, {"id": 5}, {5: "text"}, {"": "text"}, {"a..b": "text"}, dict)
+            ),
+            "columns": Row((5, "id", {}, {"id": 5}, {"id": ""}, {5: "value"}, {"": "value"}, {" ": "value"}, dict)),
             "where": Row(("", 5, True, object(), b"x"), (("value.id > 0", "value.id > 0"),)),
             "transform": Row(("", 5, True, object(), Backoff)),
             "start": STRATEGY,
@@ -654,9 +716,7 @@ PLACES: dict[str, Place] = {
     "LedgerSettings": Place(
         LedgerSettings, {}, {"url": text(optional=True), "prefix": text(optional=True), "limits": Row((5, "1s", None))}
     ),
-    "LimitSettings": Place(
-        LimitSettings, {"hold": 0, "lock_wait": "1h"}, _LIMITS | {"hold": seconds("2h"), "lock_wait": seconds()}
-    ),
+    "LimitSettings": Place(LimitSettings, {"hold": "50ms", "lock_wait": "1h"}, _LIMITS),
     "ListenerSettings": Place(
         ListenerSettings,
         {},
@@ -680,7 +740,7 @@ PLACES: dict[str, Place] = {
             "mode": _MODES,
             "create": flag(),
             "evolve": flag(),
-            "types": Row((5, "id", {"id": 5}, {5: "text"}, None)),
+            "types": Row((5, "id", {"id": 5}, {5: "text"}, {"id": "intger"}, {"": "text"}, {" ": "text"}, None)),
             "add": NAMES,
             "delete": flag(optional=True),
         },
@@ -689,12 +749,12 @@ PLACES: dict[str, Place] = {
         SinkSettings,
         {"topics": "orders", "into": IntoSettings("orders")},
         {
-            "topics": Row((5, None, [5], []), (("orders", ("orders",)),)),
+            "topics": Row((5, None, [5], [], Foreign), (("orders", ("orders",)),)),
             "into": Row((5, "orders", None)),
             "group": text(optional=True),
             "format": Row(choice(*SinkFormat).refused, (("json", SinkFormat.JSON),)),
             "fields": Row((5, [5])),
-            "columns": Row((5, {"a": 5}, None)),
+            "columns": Row((5, {"a": 5}, {"a": ""}, {"": "value.a"}, None)),
             "on_error": choice(*OnError),
         },
     ),
@@ -702,16 +762,16 @@ PLACES: dict[str, Place] = {
         PipelineSettings,
         {"topics": "orders", "group": "g", "into": IntoSettings("orders")},
         {
-            "topics": Row((5, None, [5], [], "no/topic"), (("orders", ("orders",)),)),
+            "topics": Row((5, None, [5], [], "no/topic", Foreign, Foreign.WORD), (("orders", ("orders",)),)),
             "group": GROUP,
             "into": Row((5, "orders", None)),
             "kafka": Row((5, "a:1")),
             "ledger": Row((5, "memory://")),
             "format": Row(choice(*PipelineFormat).refused, (("json", PipelineFormat.JSON),)),
             "fields": Row((5, [5])),
-            "delimiter": Row((5, None, ";", "")),
-            "schema": Row((5, {"a": 5}, None)),
-            "columns": Row((5, {"a": 5}, None)),
+            "delimiter": Row((5, None, ";", "", ";;", "\n")),
+            "schema": Row((5, {"a": 5}, {"a": "intger"}, {"": "text"}, {"a..b": "text"}, None)),
+            "columns": Row((5, {"a": 5}, {"a": ""}, {"a": " "}, {"": "value"}, None)),
             "where": text(optional=True),
             "sql": text(optional=True),
             "run": Row((5, "1s", None)),

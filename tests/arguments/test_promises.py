@@ -66,7 +66,7 @@ def test_a_class_in_place_of_a_value_is_named() -> None:
 
 
 def test_what_is_wrong_with_a_listener_is_told_before_it_has_a_function() -> None:
-    assert "threads: expected a whole number of at least 1" in refusal(
+    assert "threads: expected a whole number from 1 to 1000" in refusal(
         app().listener, "orders", group="g", threads="two"
     )
 

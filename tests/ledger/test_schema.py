@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import create_engine, inspect, text
 
 from tidegate import LedgerError, Letter, Record, SchemaError, Span, TopicPartition, open_ledger
+from tidegate.ledger.examining import examine_ledger
 from tidegate.ledger.sql import schema
 from tidegate.ledger.sql.ledger import SqlLedger
 from tidegate.sandbox import Postgres
@@ -109,3 +110,23 @@ def test_a_login_that_may_not_create_tables_is_told_who_has_to(postgres: Postgre
     with open_ledger(postgres.url_for(user, user), prefix=prefix) as ledger, pytest.raises(LedgerError, match="CREATE"):
         ledger.claim("billing", [ORDERS])
     admin.dispose()
+
+
+@pytest.mark.parametrize("server", ["mariadb", "mysql"])
+def test_a_ledger_whose_tables_have_no_transactions_is_refused(
+    server: str, request: pytest.FixtureRequest, prefix: str
+) -> None:
+    url = request.getfixturevalue(server).url
+    with open_ledger(url, prefix=prefix) as first:
+        assert isinstance(first, SqlLedger)
+        first.claim("billing", [ORDERS], start_at=7)
+        run(first, f"ALTER TABLE {prefix}groups ENGINE=MEMORY")
+    with open_ledger(url, prefix=prefix) as second:
+        assert isinstance(second, SqlLedger)
+        with pytest.raises(SchemaError, match=f"ALTER TABLE `{prefix}groups` ENGINE=InnoDB"):
+            second.read("billing")
+        (tables,) = [finding for finding in examine_ledger(second) if finding.check == "tables"]
+        assert tables.verdict == "fault"
+        assert f"{prefix}groups has the engine MEMORY" in tables.said
+        run(second, f"ALTER TABLE {prefix}groups ENGINE=InnoDB")
+        assert second.read("billing").positions[ORDERS].next_offset == 7

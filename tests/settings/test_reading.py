@@ -314,13 +314,13 @@ def test_variables_that_are_not_settings_are_left_alone(load: Load) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[listener]\nthreads = true", "listener.threads: expected a whole number of at least 1, not a boolean"),
-        ("[listener]\nthreads = 1.5", "listener.threads: expected a whole number of at least 1, not a number"),
-        ('[listener]\nthreads = "one"', "listener.threads: expected a whole number of at least 1"),
+        ("[listener]\nthreads = true", "listener.threads: expected a whole number from 1 to 1000, not a boolean"),
+        ("[listener]\nthreads = 1.5", "listener.threads: expected a whole number from 1 to 1000, not a number"),
+        ('[listener]\nthreads = "one"', "listener.threads: expected a whole number from 1 to 1000"),
         ("[listener]\nsession_timeout = nan", "listener.session_timeout: expected a number"),
         ("[listener]\nmirror = 1", "listener.mirror: expected true or false, not a whole number"),
         ("[listener]\nbatch = 5", "listener.batch: expected a table, not a whole number"),
-        ("[listener.threads]\nx = 1", "listener.threads: expected a whole number of at least 1, not a table"),
+        ("[listener.threads]\nx = 1", "listener.threads: expected a whole number from 1 to 1000, not a table"),
         ("[ledger]\nurl = 5", "ledger.url: expected a string that is not empty, not a whole number"),
         ("kafka = 5", "kafka: expected a table, not a whole number"),
         ("[kafka]\nclient = 5", "kafka.client: expected a table, not a whole number"),
@@ -330,7 +330,7 @@ def test_variables_that_are_not_settings_are_left_alone(load: Load) -> None:
             "listener.protocol: expected one of 'range', 'roundrobin', 'cooperative-sticky', 'consumer'",
         ),
         ('[listener]\ndelivery = "exactly_once"', "did you mean 'exactly-once'?"),
-        ("[listener]\nthreads = 0", "listener.threads: expected a whole number of at least 1"),
+        ("[listener]\nthreads = 0", "listener.threads: expected a whole number from 1 to 1000"),
         ("[listener]\nretries = -1", "listener.retries: expected a whole number of at least 0"),
         ("[listener]\nsession_timeout = 0", "listener.session_timeout: expected a number of seconds"),
         ('[listener]\ndeployment = ""', "listener.deployment: expected a string that is not empty"),
@@ -352,11 +352,11 @@ def test_a_wrong_value_names_file_key_and_what_was_expected(load: Load, tmp_path
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("TIDEGATE_LISTENER__THREADS", "many", "TIDEGATE_LISTENER__THREADS: expected a whole number of at least 1"),
+        ("TIDEGATE_LISTENER__THREADS", "many", "TIDEGATE_LISTENER__THREADS: expected a whole number from 1 to 1000"),
         ("TIDEGATE_LISTENER__MIRROR", "maybe", "TIDEGATE_LISTENER__MIRROR: expected true or false"),
         ("TIDEGATE_LISTENER__RETRIES", "inf", "TIDEGATE_LISTENER__RETRIES: expected a whole number of at least 0"),
         ("TIDEGATE_LISTENER", "x", "TIDEGATE_LISTENER: expected a table, not a string"),
-        ("TIDEGATE_LISTENER__THREADS", "0", "TIDEGATE_LISTENER__THREADS: expected a whole number of at least 1"),
+        ("TIDEGATE_LISTENER__THREADS", "0", "TIDEGATE_LISTENER__THREADS: expected a whole number from 1 to 1000"),
     ],
 )
 def test_a_wrong_variable_is_named(load: Load, name: str, value: str, said: str) -> None:

@@ -19,7 +19,7 @@ from tidegate.ledger.trouble import ConnectionLost, LockWaitOver, OutcomeUnknown
 GROUP = "billing"
 HOLD = 15
 """Steps after which the store ends a transaction that its client has left idle."""
-NO_WAIT = Limits(hold=0, lock_wait=0)
+NO_WAIT = Limits(hold=0.05, lock_wait=0.05, attempts=1)  # the first trouble is the last
 
 
 class Cut(IntEnum):

@@ -273,3 +273,29 @@ def test_a_database_that_does_not_answer_is_said_to_be_away(tmp_path: Any) -> No
     engine = create_engine(f"sqlite:///{tmp_path}/no/such/folder.db")
     with pytest.raises(LedgerUnavailable, match="table orders cannot be looked at"):
         Target(engine, Table("orders")).prepare()
+
+
+def test_a_table_whose_engine_has_no_transactions_is_refused(on_mysql: Place) -> None:
+    with on_mysql.engine.connect() as conn:
+        has = {str(row[0]) for row in conn.exec_driver_sql("SHOW ENGINES") if row[1] in {"YES", "DEFAULT"}}
+    engines = [engine for engine in ("MyISAM", "MEMORY", "CSV", "ARCHIVE", "Aria") if engine in has]
+    assert len(engines) > 3
+    for engine in engines:
+        name = on_mysql.name()
+        on_mysql.run(f"CREATE TABLE {name} (id BIGINT NOT NULL, n BIGINT NOT NULL) ENGINE={engine}")
+        with pytest.raises(ConfigurationError) as refused:
+            Target(on_mysql.engine, Table(name)).prepare()
+        said = str(refused.value)
+        assert said.startswith(f"table {name}: its engine {engine} has no transactions")
+        assert f"ALTER TABLE `{name}` ENGINE=InnoDB" in said
+        on_mysql.run(f"ALTER TABLE {name} ENGINE=InnoDB")
+        Target(on_mysql.engine, Table(name)).prepare()
+
+
+def test_a_table_in_another_schema_is_looked_at_there(on_mysql: Place) -> None:
+    schema = on_mysql.name()
+    on_mysql.run(f"CREATE DATABASE {schema}")
+    on_mysql.run(f"CREATE TABLE {schema}.orders (id BIGINT PRIMARY KEY) ENGINE=MyISAM")
+    table = Table("orders", schema=schema, key="id", mode="upsert")
+    with pytest.raises(ConfigurationError, match=f"ALTER TABLE `{schema}`.`orders` ENGINE=InnoDB"):
+        Target(on_mysql.engine, table).prepare()

@@ -13,6 +13,7 @@ from tidegate.app.conversion import Conversion, Mismatch, NotFromJson, shown
 from tidegate.core.arguments import Kind, argument
 from tidegate.core.errors import ConfigurationError, TidegateError
 from tidegate.core.records import Record
+from tidegate.core.texts import is_text
 
 __all__ = ["Decoder", "DecoderArgument", "DecoderChoice", "Decoding", "DecodingError"]
 
@@ -40,7 +41,7 @@ _NAMES = ("json", "text", "bytes")
 
 
 def _decoder(given: Any) -> str | Decoder | None:
-    if isinstance(given, str):
+    if is_text(given):
         return given if given in _NAMES else None
     return given if callable(given) else None
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeAlias
 
-from tidegate.core.arguments import ByteCount, ClientConfig, Count, Kind, argument, convert_arguments, several
+from tidegate.core.arguments import ByteCount, ClientConfig, Kind, argument, convert_arguments, several
 from tidegate.core.batching import BatchBounds, Bounds
+from tidegate.core.bounds import ThreadCount
 from tidegate.core.delivery import CommitStrategy, Delivery
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.lag import Guard
@@ -18,6 +19,7 @@ from tidegate.core.protocols import Protocol, SessionTimeout
 from tidegate.core.records import TopicPartition
 from tidegate.core.recovery import Fail, FailurePolicy, OutOfRange, Recreated
 from tidegate.core.start import StartStrategy, Strategy
+from tidegate.core.texts import is_text
 
 __all__ = ["ListenerSpec", "Topics"]
 
@@ -63,7 +65,7 @@ class Topics:
             return topics
         if isinstance(topics, re.Pattern):
             return cls(pattern=topics.pattern, partitions=partitions)
-        if isinstance(topics, str) and topics.startswith("^"):
+        if is_text(topics) and topics.startswith("^"):
             return cls(pattern=topics, partitions=partitions)
         names = () if topics is None else argument("topics", tuple[str, ...], topics)
         return cls(names, None, partitions)
@@ -107,8 +109,8 @@ class ListenerSpec:
     recreated: Recreated = Recreated.STOP
     lag_guard: Guard | None = None
     mirror: bool = False
-    threads: Count = 1
-    workers: Count | None = None
+    threads: ThreadCount = 1
+    workers: ThreadCount | None = None
     ordering: Ordering = Ordering.PARTITION
     session_timeout: SessionTimeout = 45.0
     on_assigned: Callback | None = None

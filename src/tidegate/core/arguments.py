@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
+from decimal import Decimal
 from difflib import get_close_matches
 from enum import Enum
 from functools import cache
@@ -19,6 +20,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_orig
 
 from tidegate.core.durations import seconds_in
 from tidegate.core.errors import ConfigurationError
+from tidegate.core.texts import is_text
 
 __all__ = [
     "Amount",
@@ -99,7 +101,7 @@ def setting(place: str, hint: Any, given: object) -> Any:
 
 def _unquoted(kind: Kind, given: object) -> str:
     """Nothing of a text or a number that is out of bounds: what was expected says it all."""
-    is_clear = isinstance(given, str) or kind.expected.startswith(described(given))
+    is_clear = is_text(given) or kind.expected.startswith(described(given))
     return "" if is_clear else f", not {described(given)}"
 
 
@@ -152,6 +154,8 @@ def described(given: object) -> str:
 
 
 def _quoted(given: object) -> str:
+    if isinstance(given, Enum):
+        return f"{type(given).__name__}.{given.name}"
     if isinstance(given, str) and (len(given) > _SHOWN or "://" in given or "=" in given):
         return "a string"
     if isinstance(given, (str, int, float, NoneType)):
@@ -160,8 +164,10 @@ def _quoted(given: object) -> str:
 
 
 def _hint(kind: Kind, given: object) -> str:
-    if isinstance(given, str):
+    if is_text(given):
         return did_you_mean(given, kind.choices)
+    if isinstance(given, Enum) and isinstance(given.value, str):
+        return f"; if its text is meant, pass {type(given).__name__}.{given.name}.value"
     if isinstance(given, type) and given.__module__.startswith("tidegate."):
         return f"; pass {given.__name__}(…), not the class"
     return ""
@@ -211,7 +217,7 @@ def _choice(enum: type[Enum]) -> Kind:
     by_value = {each.value: each for each in enum}
 
     def convert(given: Any) -> Enum | None:
-        return by_value.get(given) if isinstance(given, str) else given if isinstance(given, enum) else None
+        return by_value.get(given) if is_text(given) else given if isinstance(given, enum) else None
 
     return Kind(f"one of {', '.join(map(repr, by_value))}", convert, tuple(by_value))
 
@@ -222,7 +228,7 @@ def _mapping(key: Any, value: Any) -> Kind:
             return None
         keys = kind_of(key)
         if any(keys.convert(each) is None for each in given):
-            return None
+            raise ConfigurationError(f"expected a mapping, and in it as each name {keys.expected}")
         try:
             return {each: setting(each, value, item) for each, item in given.items()}
         except ConfigurationError as error:
@@ -236,7 +242,7 @@ def several(hint: Any, what: str) -> Kind:
 
     def convert(given: Any) -> tuple[Any, ...] | None:
         kind = kind_of(hint)
-        if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+        if isinstance(given, (str, bytes, Mapping, type)) or not isinstance(given, Iterable):
             one = kind.convert(given)
             return None if one is None else (one,)
         found = [kind.convert(each) for each in given]
@@ -280,28 +286,29 @@ def number(least: float) -> Kind:
 
 def _bytes(least: int) -> Kind:
     def convert(given: Any) -> int | None:
-        found = _SIZE.fullmatch(given.strip()) if isinstance(given, str) else None
+        found = _SIZE.fullmatch(given.strip()) if is_text(given) and len(given) <= _SHOWN else None
         if found and found[2].lower() in _UNITS:
-            given = round(float(found[1]) * _UNITS[found[2].lower()])
+            size = Decimal(found[1]) * _UNITS[found[2].lower()]
+            given = int(size) if size == int(size) else None  # half a byte is a slip
         return _bounded(_whole(given), least)
 
     return Kind("a number of bytes, or a size such as '32MB' or '4MiB'" + (", of at least 1 byte" * least), convert)
 
 
 def _whole(given: Any) -> int | None:
-    if isinstance(given, str):
+    if is_text(given):
         return int(given) if _WHOLE.fullmatch(given.strip()) and len(given) <= _SHOWN else None
     return int(given) if _is_number(given) and not isinstance(given, float) else None
 
 
 def _is_number(given: object) -> bool:
-    """Whether it is a number, also one of NumPy's; a boolean is none, and neither is a class of numbers."""
+    """Whether it is a number, also one of NumPy's; a boolean, a class and a member of an enum are none."""
     is_one = isinstance(given, (int, float)) or hasattr(given, "__index__")
-    return is_one and not isinstance(given, (bool, type))
+    return is_one and not isinstance(given, (bool, type, Enum))
 
 
 def _real(given: Any) -> float | None:
-    if not isinstance(given, str) and not _is_number(given):
+    if not is_text(given) and not _is_number(given):
         return None
     try:
         number = float(given)
@@ -325,18 +332,18 @@ def _bounds(least: float | None, most: float | None) -> str:
 
 
 def _boolean(given: Any) -> bool | None:
-    if not isinstance(given, str):
+    if not is_text(given):
         return given if isinstance(given, bool) else None
     word = given.strip().lower()
     return True if word in _TRUE else False if word in _FALSE else None
 
 
 def _text(given: Any) -> str | None:
-    return given if isinstance(given, str) else None
+    return given if is_text(given) else None
 
 
 def _label(given: Any) -> str | None:
-    return given if isinstance(given, str) and given.strip() else None
+    return given if is_text(given) and given.strip() else None
 
 
 # Settings of librdkafka, and of others that are passed through
@@ -352,7 +359,7 @@ def _client_config(given: Any) -> dict[str, Any] | None:
     if not isinstance(given, Mapping):
         return None
     for key, value in given.items():
-        if not isinstance(key, str) or not key.strip():
+        if not is_text(key) or not key.strip():
             raise ConfigurationError(f"the names of librdkafka's settings are strings, not {_quoted(key)}")
         is_callback = callable(value) and not isinstance(value, type)
         if passed_through(value) is None and not is_callback and key != "logger":

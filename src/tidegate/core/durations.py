@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import re
 from datetime import timedelta
+from enum import Enum
 
 from tidegate.core.errors import ConfigurationError
+from tidegate.core.texts import is_text
 
 __all__ = ["seconds_in", "seconds_of"]
 
@@ -32,11 +34,11 @@ def seconds_in(duration: object) -> float | None:
     seconds: float | None = None
     if isinstance(duration, timedelta):
         seconds = duration.total_seconds()
-    elif isinstance(duration, str):
+    elif is_text(duration):
         found = _WRITTEN.fullmatch(duration.strip())
         if found and found[2].lower() in _SECONDS:
             seconds = float(found[1]) * _SECONDS[found[2].lower()]
-    elif isinstance(duration, (int, float)) and not isinstance(duration, bool):
+    elif isinstance(duration, (int, float)) and not isinstance(duration, (bool, Enum)):
         seconds = _as_float(duration)
     return seconds if seconds is not None and math.isfinite(seconds) and seconds >= 0 else None
 

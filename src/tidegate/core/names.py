@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from tidegate.core.errors import InvalidName
+from tidegate.core.texts import is_text
 
 __all__ = ["DEPLOYMENT_BYTES", "GROUP_BYTES", "TOPIC_LENGTH", "check_deployment", "check_group", "check_topic"]
 
@@ -17,9 +18,9 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 def check_group(group: str) -> str:
     """Return ``group``, or raise :class:`InvalidName` if a ledger cannot hold it byte for byte."""
-    if not isinstance(group, str):
+    if not is_text(group):
         raise InvalidName(f"group: expected the name of a group, not a {type(group).__name__}")
-    if not group:
+    if not group.strip():
         raise InvalidName("the group name is empty; give the group a name, such as group='billing'")
     return _storable("group name", group, GROUP_BYTES)
 
@@ -45,7 +46,7 @@ def _storable(what: str, name: str, most: int) -> str:
 
 def check_topic(topic: str) -> str:
     """Return ``topic``, or raise :class:`InvalidName` if Kafka does not allow it."""
-    if not isinstance(topic, str):
+    if not is_text(topic):
         raise InvalidName(f"topic: expected the name of a topic, not a {type(topic).__name__}")
     if _TOPIC.fullmatch(topic) and topic not in {".", ".."}:
         return topic

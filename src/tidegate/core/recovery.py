@@ -11,6 +11,7 @@ from tidegate.core.errors import ConfigurationError, LedgerError
 from tidegate.core.records import TopicPartition
 from tidegate.core.spans import Span
 from tidegate.core.start import LogOffsets
+from tidegate.core.texts import is_text
 
 __all__ = [
     "Again",
@@ -154,7 +155,7 @@ class Retry:
 def _policy(given: Any) -> Fail | Skip | DeadLetter | Retry | None:
     if isinstance(given, (Fail, Skip, DeadLetter, Retry)):
         return given
-    return _POLICIES.get(given) if isinstance(given, str) else None
+    return _POLICIES.get(given) if is_text(given) else None
 
 
 _POLICIES: dict[str, Fail | Skip | DeadLetter] = {"fail": Fail(), "skip": Skip(), "dead-letter": DeadLetter()}

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
 from typing import Annotated, Any, NamedTuple, TypeAlias, assert_never
 
 from tidegate.core.arguments import Kind, Label, convert_arguments
 from tidegate.core.names import check_deployment
 from tidegate.core.records import TopicPartition
+from tidegate.core.texts import is_text
 
 __all__ = ["Earliest", "Latest", "LogOffsets", "Start", "StartStrategy", "Strategy", "Timestamp"]
 
@@ -28,7 +30,7 @@ class Latest:
 
 def _milliseconds(given: Any) -> int | None:
     """Milliseconds since 1970 of a time with its zone, which may be written as text."""
-    if isinstance(given, str):
+    if is_text(given):
         text = given.strip()
         try:
             given = int(text) if text.isdecimal() else datetime.fromisoformat(text)
@@ -36,7 +38,7 @@ def _milliseconds(given: Any) -> int | None:
             return None
     if isinstance(given, datetime):
         return None if given.tzinfo is None else max(0, round(given.timestamp() * 1000))
-    is_number = isinstance(given, int) and not isinstance(given, bool)
+    is_number = isinstance(given, int) and not isinstance(given, (bool, Enum))
     return given if is_number and 0 <= given <= _END_OF_TIME else None
 
 
@@ -59,7 +61,7 @@ class Timestamp:
 def _start(given: Any) -> Earliest | Latest | Timestamp | None:
     if isinstance(given, (Earliest, Latest, Timestamp)):
         return given
-    if isinstance(given, str) and (word := given.strip().lower()) in _WORDS:
+    if is_text(given) and (word := given.strip().lower()) in _WORDS:
         return _WORDS[word]
     at = _milliseconds(given)
     return None if at is None else Timestamp(at)

@@ -11,6 +11,7 @@ from tidegate.core.names import check_group
 from tidegate.core.positions import Identity, KeptOffset
 from tidegate.core.records import TopicPartition
 from tidegate.core.start import LogOffsets
+from tidegate.core.texts import is_text
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.config import address_of, admin_config, consumer_config, milliseconds
 from tidegate.kafka.source import Fetched, Rebalance, Source
@@ -35,7 +36,7 @@ class Membership(NamedTuple):
         elif said.get("partition.assignment.strategy") == "cooperative-sticky":
             protocol = protocols.Protocol.COOPERATIVE
         group = kafka.get("group.id")
-        if not isinstance(group, str):
+        if not is_text(group):
             raise ConfigurationError("the consumer's settings name no group; give them a 'group.id', such as 'billing'")
         return cls(check_group(group), protocol, milliseconds(kafka, "session.timeout.ms", 45_000) / 1000)
 

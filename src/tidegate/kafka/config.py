@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaException
 from tidegate.core.arguments import ClientConfig, Kind, Label, argument, kind_of
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.protocols import Protocol
+from tidegate.core.texts import is_text
 from tidegate.settings import masked, refuse_unsafe
 
 __all__ = [
@@ -41,7 +42,7 @@ def address_of(kafka: Mapping[str, Any]) -> str:
 
 
 def _kafka(given: Any) -> dict[str, Any] | None:
-    if isinstance(given, str):
+    if is_text(given):
         return {"bootstrap.servers": given} if given.strip() else None
     found: dict[str, Any] | None = kind_of(ClientConfig).convert(given)
     for name in ("bootstrap.servers", "metadata.broker.list"):

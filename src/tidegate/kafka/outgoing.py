@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Delivered", "Headers", "Outgoing", "Undelivered", "check_options"]
 
+_LAST_PARTITION = 2**31 - 1
+_LAST_TIMESTAMP = 2**63 - 1
+
 Headers: TypeAlias = "Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | None]]"
 
 
@@ -45,14 +48,20 @@ def check_options(topic: str, partition: int | None, timestamp: int | None) -> N
     """Raise a :class:`InvalidArgument` for what cannot be sent; called for every record, so it is quick."""
     if topic.__class__ is not str or not topic:
         raise InvalidArgument(f"topic: expected the name of a topic, not {described(topic) if topic else 'nothing'}")
-    if partition is not None and not _is_amount(partition):
-        raise InvalidArgument(f"partition: expected a number of at least 0, or None, not {described(partition)}")
-    if timestamp is not None and not _is_amount(timestamp):
-        raise InvalidArgument(f"timestamp: expected milliseconds since 1970, or None, not {described(timestamp)}")
+    if partition is not None and not _is_amount(partition, _LAST_PARTITION):
+        raise InvalidArgument(
+            f"partition: expected a number from 0 to {_LAST_PARTITION}, or None, not {_shown(partition)}"
+        )
+    if timestamp is not None and not _is_amount(timestamp, _LAST_TIMESTAMP):
+        raise InvalidArgument(f"timestamp: expected milliseconds since 1970, or None, not {_shown(timestamp)}")
 
 
-def _is_amount(given: object) -> bool:
-    return isinstance(given, int) and not isinstance(given, bool) and given >= 0
+def _is_amount(given: object, most: int) -> bool:
+    return isinstance(given, int) and not isinstance(given, bool) and 0 <= given <= most
+
+
+def _shown(given: object) -> str:
+    return "one beyond that" if isinstance(given, int) and not isinstance(given, bool) else described(given)
 
 
 class Delivered(NamedTuple):

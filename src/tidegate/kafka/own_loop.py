@@ -479,4 +479,6 @@ class OwnLoop:
 
 def _topics(said: str | Sequence[str]) -> list[str]:
     topics = argument("topics", tuple[str, ...], said)
+    if not topics:
+        raise ConfigurationError("topics is empty; name one or several, or a pattern that begins with ^")
     return [topic if topic.startswith("^") else check_topic(topic) for topic in topics]

@@ -34,7 +34,7 @@ def chosen_partitioner(choice: PartitionerChoice) -> Partitioner | type[RoundRob
 
 
 def _partitioner(given: Any) -> Partitioning | Partitioner | None:
-    if isinstance(given, str):
+    if isinstance(given, (str, Partitioning)):
         named: Partitioning | None = kind_of(Partitioning).convert(given)
         return named
     return given if callable(given) and not isinstance(given, type) else None

@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeAlias
 from uuid import UUID
 
 from tidegate.core.arguments import Kind, argument
+from tidegate.core.texts import is_text
 
 __all__ = ["NotSerializable", "Serializer", "SerializerChoice", "serializer"]
 
@@ -34,7 +35,7 @@ def serializer(name: str, choice: SerializerChoice) -> Serializer:
 
 
 def _serializer(given: Any) -> Serializer | None:
-    if isinstance(given, str):
+    if is_text(given):
         return _BY_NAME.get(given)
     return given if callable(given) else None
 

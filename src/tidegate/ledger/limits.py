@@ -6,7 +6,8 @@ import random
 import time
 from dataclasses import dataclass
 
-from tidegate.core.arguments import Count, Seconds, convert_arguments
+from tidegate.core.arguments import Count, convert_arguments
+from tidegate.core.bounds import Hold, LockWait
 from tidegate.core.errors import ConfigurationError
 from tidegate.ledger.trouble import LockWaitOver, OutcomeUnknown, Trouble
 
@@ -22,8 +23,8 @@ class Limits:
     outlasts a frozen holder. ``attempts``: how often at most an operation is tried within that time.
     """
 
-    hold: Seconds = 10.0
-    lock_wait: Seconds = 15.0
+    hold: Hold = 10.0
+    lock_wait: LockWait = 15.0
     attempts: Count = 100
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from tidegate.core.arguments import Label, argument, described
 from tidegate.core.errors import ConfigurationError
+from tidegate.core.texts import is_text
 from tidegate.ledger.base import Ledger
 from tidegate.ledger.limits import Limits
 from tidegate.ledger.memory import MemoryLedger
@@ -41,7 +42,7 @@ def open_ledger(
     limits = argument("limits", Limits | None, limits)
     if isinstance(target, Engine):
         return SqlLedger(target, prefix=prefix or "tidegate_", limits=limits)
-    if not isinstance(target, (str, URL)):
+    if not (is_text(target) or isinstance(target, URL)):
         if not _is_redis(target):
             raise ConfigurationError(
                 f"ledger: expected a URL, a SQLAlchemy engine or a Redis client, not {described(target)}; URLs are: "

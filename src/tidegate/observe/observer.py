@@ -163,7 +163,7 @@ class Observer(Protocol):
 
 
 def _observers(given: Any) -> tuple[Observer, ...] | None:
-    found = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+    found = tuple(given) if isinstance(given, Iterable) and not isinstance(given, (str, type)) else (given,)
     return found if all(callable(each) and not isinstance(each, type) for each in found) else None
 
 

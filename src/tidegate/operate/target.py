@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeAlias
 from tidegate.core.arguments import Amount, Kind, argument, convert_arguments
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.start import Earliest, Latest, Start, Timestamp
+from tidegate.core.texts import is_text
 from tidegate.operate.errors import ChangeRefused
 
 __all__ = ["By", "Target", "TargetArgument", "To", "target"]
@@ -56,7 +57,7 @@ def target(text: str) -> Target:
 def _target(given: Any) -> Target | None:
     if isinstance(given, (To, By, Earliest, Latest, Timestamp)):
         return given
-    return target(given) if isinstance(given, str) else None
+    return target(given) if is_text(given) else None
 
 
 TargetArgument: TypeAlias = Annotated[

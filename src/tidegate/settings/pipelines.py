@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.core.arguments import Amount, ByteCount, Count, Label, Seconds, convert_arguments
+from tidegate.core.columns import Delimiter, FieldPath, TypeWord
 from tidegate.core.delivery import CommitMode, Delivery
 from tidegate.core.errors import ConfigurationError, InvalidName
 from tidegate.core.names import check_group, check_topic
@@ -103,9 +104,9 @@ class PipelineSettings(Masked):
     ledger: LedgerSettings | None = None
     format: PipelineFormat = PipelineFormat.JSON
     fields: tuple[str, ...] = ()
-    delimiter: str = _COMMA
-    schema: Mapping[str, str] = field(default_factory=dict)
-    columns: Mapping[str, str] = field(default_factory=dict)
+    delimiter: Delimiter = _COMMA
+    schema: Mapping[FieldPath, TypeWord] = field(default_factory=dict)
+    columns: Mapping[Label, Label] = field(default_factory=dict)
     where: Label | None = None
     sql: Label | None = None
     run: RunSettings = RunSettings()

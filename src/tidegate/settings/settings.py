@@ -15,11 +15,11 @@ from tidegate.core.arguments import (
     Count,
     Kind,
     Label,
-    Seconds,
     argument,
     convert_arguments,
 )
 from tidegate.core.batching import BatchBounds
+from tidegate.core.bounds import Hold, LockWait, ThreadCount
 from tidegate.core.delivery import CommitStrategy, Delivery
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.lag import LagGuard
@@ -70,8 +70,8 @@ class KafkaSettings(Masked):
 class LimitSettings(Masked):
     """How long the ledger waits, and how long it may keep others waiting: see ``Limits``."""
 
-    hold: Seconds = 10.0
-    lock_wait: Seconds = 15.0
+    hold: Hold = 10.0
+    lock_wait: LockWait = 15.0
     attempts: Count = 100
 
     def __post_init__(self) -> None:
@@ -110,7 +110,7 @@ class ListenerSettings(Masked):
     recreated: Recreated = Recreated.STOP
     lag_guard: LagGuard | None = None
     mirror: bool = False
-    threads: Count = 1
+    threads: ThreadCount = 1
     session_timeout: SessionTimeout = 45.0
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from tidegate.core.arguments import Label, convert_arguments
+from tidegate.core.columns import TypeWord
 from tidegate.core.errors import ConfigurationError
 from tidegate.settings.masking import Masked
 from tidegate.settings.on_error import OnError
@@ -40,12 +41,17 @@ class IntoSettings(Masked):
     mode: TableMode = TableMode.APPEND
     create: bool = False
     evolve: bool = False
-    types: Mapping[str, str] = field(default_factory=dict)
+    types: Mapping[Label, TypeWord] = field(default_factory=dict)
     add: tuple[str, ...] = ()
     delete: bool | None = None
 
     def __post_init__(self) -> None:
         convert_arguments(self)
+        for name in ("key", "add"):
+            if not all(column.strip() for column in getattr(self, name)):
+                raise ConfigurationError(f"{name}: expected names of columns, and one of them is empty")
+        if self.mode is not TableMode.APPEND and not self.key:
+            raise ConfigurationError(f"mode = \"{self.mode}\" needs 'key', the columns that tell rows apart")
 
     def shown(self) -> dict[str, Any]:
         """All of it: names of columns are no secrets, though one of them is called the key."""
@@ -61,7 +67,7 @@ class SinkSettings(Masked):
     group: Label | None = None
     format: SinkFormat = SinkFormat.JSON
     fields: tuple[str, ...] = ()
-    columns: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[Label, Label] = field(default_factory=dict)
     on_error: OnError = OnError.DEAD_LETTER
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from tidegate.core.arguments import Kind, Label, convert_arguments, described, passed_through
 from tidegate.core.errors import ConfigurationError
+from tidegate.core.texts import is_text
 from tidegate.settings.masking import Masked
 from tidegate.spark.jars import jars_of
 
@@ -34,7 +35,7 @@ _REFUSED = {
 
 
 def _conf(given: Any) -> dict[str, Any] | None:
-    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+    if not isinstance(given, Mapping) or not all(is_text(key) for key in given):
         return None
     for key, value in given.items():
         if passed_through(value) is None:

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from tidegate.core.arguments import Amount, ByteCount, Count, Kind, Label, convert_arguments
+from tidegate.core.columns import FieldPath
 from tidegate.core.delivery import CommitMode, Delivery
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.names import check_group, check_topic
 from tidegate.core.recovery import OutOfRange, Recreated
 from tidegate.core.start import StartStrategy, Strategy
+from tidegate.core.texts import is_text
 from tidegate.spark.rows import is_path
 from tidegate.tables.csv_format import CsvFormat
 from tidegate.tables.json_format import JsonFormat
@@ -35,11 +37,11 @@ _FORMATS = "'json', 'text', 'bytes' or CsvFormat([…])"
 
 
 def _format(given: Any) -> ValueFormat | None:
-    return given if isinstance(given, CsvFormat) or (isinstance(given, str) and given in _NAMES) else None
+    return given if isinstance(given, CsvFormat) or (is_text(given) and given in _NAMES) else None
 
 
 def _transform(given: Any) -> Any:
-    if isinstance(given, str):
+    if is_text(given):
         return given if given.strip() else None
     return given if callable(given) and not isinstance(given, type) else None
 
@@ -52,8 +54,8 @@ class PipelineSpec:
     into: TableArgument
     group: Annotated[str, Kind("the name of a group", check_group)]
     format: Annotated[ValueFormat, Kind(_FORMATS, _format, _NAMES)] = "json"
-    schema: Mapping[str, Any] | None = None
-    columns: Mapping[str, Label] | None = None
+    schema: Mapping[FieldPath, Any] | None = None
+    columns: Mapping[Label, Label] | None = None
     where: Label | None = None
     transform: Annotated[Any, Kind("SQL, or a function of a DataFrame", _transform)] | None = None
     commit: CommitMode | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from tidegate.core.arguments import Kind
+from tidegate.core.texts import is_text
 
 if TYPE_CHECKING:
     from tidegate.tables.format import Format
@@ -17,7 +18,7 @@ FormatChoice: TypeAlias = "str | Format | RowFunction"
 
 
 def _format(given: Any) -> Any:
-    if isinstance(given, str):
+    if is_text(given):
         return given if given == "json" else None
     is_format = hasattr(given, "reader") and hasattr(given, "infer")
     return given if (is_format or callable(given)) and not isinstance(given, type) else None

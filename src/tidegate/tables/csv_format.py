@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from tidegate.core.arguments import Kind, argument
+from tidegate.core.columns import Delimiter
 from tidegate.core.errors import ConfigurationError
+from tidegate.core.texts import is_text
 from tidegate.tables.feed import Feed
 from tidegate.tables.format import FieldReader, Fields, Wanted, Watch
 from tidegate.tables.misfit import Misfit
@@ -18,19 +20,14 @@ __all__ = ["CsvFormat"]
 
 
 def _fields(given: Any) -> tuple[str, ...] | None:
-    if isinstance(given, str) or not isinstance(given, Iterable):
+    if isinstance(given, (str, type)) or not isinstance(given, Iterable):
         return None
     names = tuple(given)
-    is_named = bool(names) and all(isinstance(name, str) and name for name in names)
+    is_named = bool(names) and all(is_text(name) and name.strip() for name in names)
     return names if is_named and len(set(names)) == len(names) else None
 
 
-def _delimiter(given: Any) -> str | None:
-    return given if isinstance(given, str) and len(given) == 1 and given not in '"\r\n' else None
-
-
 _Fields = Annotated[Sequence[str], Kind("a list with the name of each field of a line, each once", _fields)]
-_Delimiter = Annotated[str, Kind("one character, and neither a quote nor an end of line", _delimiter)]
 
 
 class CsvFormat:
@@ -38,7 +35,7 @@ class CsvFormat:
 
     def __init__(self, fields: Sequence[str], *, delimiter: str = ",") -> None:
         self.fields: tuple[str, ...] = argument("fields", _Fields, fields)
-        self.delimiter: str = argument("delimiter", _Delimiter, delimiter)
+        self.delimiter: str = argument("delimiter", Delimiter, delimiter)
 
     def reader(self, wanted: Sequence[Wanted], *, part: str = "value", watch: Watch | None = None) -> FieldReader:
         """See :meth:`Format.reader`. There are no new fields: a line with more of them is a misfit."""

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Dialect, text
 
 from tidegate.core.errors import ConfigurationError
+from tidegate.ledger.sql.engines import without_transactions
 from tidegate.tables.column import Column
 from tidegate.tables.naming import Names
 from tidegate.tables.table import Mode, Table
@@ -78,6 +79,11 @@ class MySQLSchema:
             raise ConfigurationError(
                 f"table {table}: the session's sql_mode is not strict, so that the server changes values that do not "
                 "fit instead of refusing them; add STRICT_TRANS_TABLES to it"
+            )
+        for engine in without_transactions(conn, [table.name], table.schema).values():
+            raise ConfigurationError(
+                f"table {table}: its engine {engine} has no transactions, so that rows would stay when the transaction "
+                f"is rolled back, and come twice; run ALTER TABLE {self.names.table(table)} ENGINE=InnoDB"
             )
         if table.kind is not Mode.APPEND:
             self._check_indexes(conn, table)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from tidegate.core.arguments import Kind
 from tidegate.core.errors import ConfigurationError
+from tidegate.core.texts import is_text
 
 __all__ = ["Mapped", "Source", "sources_of"]
 
@@ -18,15 +19,11 @@ def _mapped(given: Any) -> dict[str, Any] | None:
     if not isinstance(given, Mapping) or not given:
         return None
     for column, path in given.items():
-        is_path = isinstance(path, str) or (isinstance(path, Sequence) and path and all(map(_is_text, path)))
-        if not isinstance(column, str) or not is_path:
+        is_path = is_text(path) or (isinstance(path, Sequence) and path and all(map(is_text, path)))
+        if not (is_text(column) and column.strip()) or not is_path:
             raise ConfigurationError(f"column {column!r}: a source is text, such as 'value.id', or a list of names")
     sources_of(given)
     return dict(given)
-
-
-def _is_text(given: object) -> bool:
-    return isinstance(given, str)
 
 
 Mapped: TypeAlias = Annotated[

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeAlias
 
 from tidegate.core.arguments import Kind, convert_arguments, several
 from tidegate.core.errors import ConfigurationError
+from tidegate.core.texts import is_text
 from tidegate.tables.types import ColumnType, Declared
 
 __all__ = ["Mode", "Table", "TableArgument"]
@@ -71,8 +72,9 @@ class Table:
         _check_name("table", self.name)
         if self.schema is not None:
             _check_name("schema", self.schema)
-        for name in (*self.key, *self.add, *self.columns):
-            _check_name(f"column of table {self.name!r}", name)
+        for said, names in (("key", self.key), ("add", self.add), ("columns", self.columns)):
+            for name in names:
+                _check_name(f"column of table {self.name!r}, in {said}", name)
         self._check()
 
     def _check(self) -> None:
@@ -118,12 +120,12 @@ class Table:
 
 def _check_name(what: str, name: Any) -> None:
     """What no database can have as a name; the rest is the database's to judge."""
-    if not isinstance(name, str) or not name or any(ord(character) in _CONTROL for character in name):
+    if not is_text(name) or not name.strip() or any(ord(character) in _CONTROL for character in name):
         raise ConfigurationError(f"{name!r} cannot be the name of a {what}")
 
 
 def _table(given: Any) -> Table | None:
-    return Table(given) if isinstance(given, str) else given if isinstance(given, Table) else None
+    return Table(given) if is_text(given) else given if isinstance(given, Table) else None
 
 
 TableArgument: TypeAlias = Annotated[Table, Kind("a Table, or the name of one", _table)]

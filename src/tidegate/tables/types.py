@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from enum import Enum
 from typing import TypeAlias
 
-from tidegate.core.arguments import Amount, Count, convert_arguments
+from tidegate.core.arguments import Amount, Count, convert_arguments, did_you_mean
+from tidegate.core.columns import TypeName, written_type
 from tidegate.core.errors import ConfigurationError
+from tidegate.core.texts import is_text
 
 __all__ = ["ColumnType", "Declared", "TypeName"]
-
-_DECLARED = re.compile(r"([a-z]+)(?:\(\s*(\d+)\s*,\s*(\d+)\s*\))?")
-
-
-class TypeName(Enum):
-    """What a column holds."""
-
-    BOOLEAN = "boolean"
-    INTEGER = "integer"
-    DOUBLE = "double"
-    DECIMAL = "decimal"
-    TEXT = "text"
-    BYTES = "bytes"
-    DATE = "date"
-    TIMESTAMP = "timestamp"
-    JSON = "json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +46,11 @@ class ColumnType:
             if declared in _PYTHON:
                 return cls(_PYTHON[declared])
             raise ConfigurationError(f"there is no column type for {declared.__name__}; {_KNOWN}")
-        match = _DECLARED.fullmatch(declared.strip().lower()) if isinstance(declared, str) else None
-        if match is None or match[1] not in _NAMES or (match[2] is not None and match[1] != "decimal"):
-            raise ConfigurationError(f"there is no column type {declared!r}; {_KNOWN}")
-        if match[2] is None:
-            return cls(TypeName(match[1]))
-        return cls.decimal(int(match[2]), int(match[3]))
+        written = written_type(declared)
+        if written is None:
+            near = did_you_mean(declared, _NAMES) if is_text(declared) else ""
+            raise ConfigurationError(f"there is no column type {declared!r}; {_KNOWN}{near}")
+        return cls(*written)
 
     @classmethod
     def decimal(cls, precision: int, scale: int) -> ColumnType:
@@ -98,7 +81,7 @@ _PYTHON: dict[type, TypeName] = {
     dict: TypeName.JSON,
     list: TypeName.JSON,
 }
-_NAMES = {name.value for name in TypeName}
+_NAMES = tuple(name.value for name in TypeName)
 _KNOWN = (
     "known are boolean, integer, double, decimal, decimal(p,s), text, bytes, date, timestamp, json, and the Python "
     "types bool, int, float, Decimal, str, bytes, date, datetime, dict, list"

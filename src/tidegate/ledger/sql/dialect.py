@@ -134,6 +134,10 @@ class Dialect(ABC):
     def greet(self, conn: Connection) -> None:  # noqa: B027 - only some stores have anything to find out
         """Called with every connection that the ledger takes out of the pool, before it is used."""
 
+    def without_transactions(self, conn: Connection, names: Sequence[str]) -> dict[str, str]:
+        """Those of the ledger's tables that somebody gave a storage engine without transactions, each with it."""
+        return {}
+
     # Keeping a transaction whole
 
     @abstractmethod

@@ -118,11 +118,8 @@ def _tables(ledger: SqlLedger, conn: Connection) -> Finding:
                 said = f"the tables have schema version {version}, and this Tidegate needs {len(STEPS)}"
                 return Finding.fault(check, said, create)
             present = set(inspect(conn).get_table_names())
-            parts = (
-                *(tables.positions, tables.groups, tables.journal, tables.dead_letters, tables.deployments),
-                tables.sentinel,
-            )
-            missing = [table.name for table in parts if table is not None and table.name not in present]
+            missing = [table.name for table in tables.all if table.name not in present]
+            engines = ledger._meet().dialect.without_transactions(conn, [table.name for table in tables.all])
     except SchemaError as error:
         return Finding.fault(check, str(error), "upgrade Tidegate here, or use another prefix")
     except LedgerDenied as error:
@@ -131,6 +128,9 @@ def _tables(ledger: SqlLedger, conn: Connection) -> Finding:
         conn.rollback()
     if missing:
         return Finding.fault(check, f"there is no table {', '.join(missing)}", f"restore it from a backup, or {create}")
+    for name, engine in engines.items():
+        said = f"table {name} has the engine {engine}, which has no transactions: data and position commit apart"
+        return Finding.fault(check, said, f"run ALTER TABLE `{name}` ENGINE=InnoDB")
     return Finding.ok(check, f"the tables have schema version {version}")
 
 

@@ -150,6 +150,7 @@ class SqlLedger(SqlLetters):
         if not self._ready:
             with self._meeting, self._connection() as conn, self._own_errors():
                 version = self._version(conn)
+                self._check_engines(conn)
             if version == 0:
                 self.create()
             elif version < len(STEPS):
@@ -159,6 +160,15 @@ class SqlLedger(SqlLetters):
                 )
             self._ready = True
         return store
+
+    def _check_engines(self, conn: Connection) -> None:
+        store = self._meet()
+        names = [table.name for table in store.tables.all]
+        for name, engine in store.dialect.without_transactions(conn, names).items():
+            raise SchemaError(
+                f"the ledger at {self}: its table {name} has the engine {engine}, which has no transactions, so that "
+                f"data and position would not commit together; run ALTER TABLE `{name}` ENGINE=InnoDB"
+            )
 
     def _version(self, conn: Connection) -> int:
         """The schema's version; 0 if there is none."""

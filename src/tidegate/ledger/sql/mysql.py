@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from tidegate.core.errors import LedgerDenied, LedgerError, SchemaError
 from tidegate.ledger.limits import Limits
 from tidegate.ledger.sql.dialect import NOTE_LENGTH, Dialect
+from tidegate.ledger.sql.engines import without_transactions
 from tidegate.ledger.sql.schema import BY_PARTITION, Layout
 from tidegate.ledger.trouble import Conflict, ConnectionLost, LockWaitOver, Trouble
 
@@ -93,6 +94,10 @@ class MySQL(Dialect):
         """See :meth:`Dialect.update`."""
         assigned = ", ".join(f"p.{column} = {value}" for column, value in assignments.items())
         return f"UPDATE {self.join(rows, table, on)} SET {assigned}"
+
+    def without_transactions(self, conn: Connection, names: Sequence[str]) -> dict[str, str]:
+        """See :meth:`Dialect.without_transactions`."""
+        return without_transactions(conn, names)
 
     def begin(self, conn: Connection) -> None:
         """See :meth:`Dialect.begin`."""

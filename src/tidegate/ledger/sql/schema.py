@@ -52,6 +52,12 @@ class Tables:
     deployments: Table
     sentinel: Table | None
 
+    @property
+    def all(self) -> list[Table]:
+        """Those that exist in this store."""
+        parts = (self.schema, self.positions, self.groups, self.journal, self.dead_letters, self.deployments)
+        return [*parts, *([] if self.sentinel is None else [self.sentinel])]
+
 
 @dataclass(frozen=True)
 class Layout:
