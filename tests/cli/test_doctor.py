@@ -209,6 +209,7 @@ CONSUMER = {
     "groups": "SELECT, INSERT, UPDATE",
     "journal": "SELECT, INSERT",
     "dead_letters": "SELECT, INSERT",
+    "deployments": "SELECT, INSERT",
 }
 
 

@@ -138,7 +138,7 @@ def test_check_looks_at_everything_and_leaves_it_as_it_is(run: Run, directory: P
         ("create = true", 'mode = "x"', ExitCode.CONFIGURATION, "expected one of 'append', 'upsert', 'accumulate'"),
         ("shop.db", "gone/shop.db", ExitCode.UNREACHABLE, "the directory of gone/shop.db does not exist"),
         ('ledger = "sqlite:///shop.db"', "", ExitCode.CONFIGURATION, "no ledger is named; write ledger ="),
-        ("sqlite:///shop.db", "redis://localhost/0", ExitCode.CONFIGURATION, "has to be SQLite, MySQL or PostgreSQL"),
+        ("sqlite:///shop.db", "redis://localhost/0", ExitCode.CONFIGURATION, "needs a ledger in a SQL database"),
     ],
 )
 def test_check_finds_what_would_not_run(

@@ -77,7 +77,9 @@ def test_everything_that_a_record_has_is_shown_as_json(kafka: Kafka, feed: Feed)
     with Producer(kafka.bootstrap) as producer:
         producer.send(topic, b"\xff\x00", key="k", headers=[("h", b"w"), ("none", None)], timestamp=1_700_000_000_000)
         producer.send(topic, None)
-    first, second = map(json.loads, feed(b"", "consume", topic, "--json").stdout.splitlines())
+    shown = feed(b"", "consume", topic, "--json")
+    assert shown.returncode == 0, shown.stderr
+    first, second = map(json.loads, shown.stdout.splitlines())
     assert first == {
         "topic": topic,
         "partition": 0,

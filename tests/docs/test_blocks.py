@@ -37,7 +37,8 @@ def test_a_file_is_read(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     file.write_text(block)
     if re.search(r"\A(?:#.*\n)*(topics|sql) = ", block):
         if "topics" not in block:
-            file.write_text(f'topics = "orders"\ngroup = "etl"\n{block}\n[into]\ntable = "orders"\n')
+            into = "" if "[into]" in block else '[into]\ntable = "orders"\n'
+            file.write_text(f'topics = "orders"\ngroup = "etl"\n{block}\n{into}')
         PipelineSettings.load(file)
     else:
         Settings.load(file)

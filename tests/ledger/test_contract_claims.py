@@ -301,6 +301,37 @@ def test_a_recreated_topic_begins_again_with_all_of_its_partitions(store: Store)
         advance(store, old, span(7, 8))
 
 
+def test_partitions_that_a_recreated_topic_gets_later_begin_at_their_beginning_whatever_was_stored(
+    store: Store,
+) -> None:
+    """It is recreated with fewer partitions, and then gets more than it had: rows of the old ones remain."""
+    fourth = TopicPartition("orders", 3)
+    all_four = (FIRST, SECOND, THIRD, fourth)
+    store.ledger.claim(GROUP, PARTITIONS, 7, identities=KNOWN, subscription=whole(*PARTITIONS))
+    new = {"orders": Identity("cluster", "id-3")}
+    store.ledger.claim(GROUP, [FIRST], 5, identities=lambda: new, restart=True, subscription=whole(FIRST))
+    grown = whole(*all_four, beginning=1)
+    claims = store.ledger.claim(
+        GROUP, [FIRST, SECOND, fourth], 9, identities=lambda: new, restart=True, subscription=grown
+    )
+    assert {tp: claim.position for tp, claim in claims.items()} == {FIRST: 5, SECOND: 1, fourth: 1}
+    third = store.open().claim(GROUP, [THIRD], 9, identities=lambda: new, restart=True, subscription=grown)
+    assert third[THIRD].position == 1
+    assert {row.identity for row in store.ledger.read(GROUP).positions.values()} == {new["orders"]}
+    assert store.ledger.verify(GROUP).ok
+
+
+def test_a_position_that_an_operator_sets_in_a_recreated_topic_is_kept(store: Store) -> None:
+    new = {"orders": Identity("cluster", "id-3")}
+    for restart in (False, True):
+        store.ledger.claim(GROUP, [FIRST], 7, identities=KNOWN if not restart else new)
+        store.ledger.edit(GROUP, {FIRST: 3}, identities=new)
+        claims = store.ledger.claim(GROUP, [FIRST], 9, identities=lambda: new, restart=restart)
+        assert claims[FIRST].position == 3
+    store.ledger.edit(GROUP, {FIRST: 4})
+    assert store.ledger.read(GROUP).positions[FIRST].identity == new["orders"], "it stays what it was"
+
+
 def test_only_the_rows_of_a_claim_are_locked_once_the_topic_is_known(store: Store) -> None:
     topics = whole(FIRST, SECOND)
     first = store.ledger.claim(GROUP, [FIRST], 0, identities=KNOWN, subscription=topics)

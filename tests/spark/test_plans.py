@@ -22,7 +22,6 @@ from tidegate.spark.reading import raw_records
 from tidegate.spark.shaping import parsing_of, view_of
 from tidegate.spark.spec import PipelineSpec
 from tidegate.spark.transforming import Transforming
-from tidegate.tables.table import Mode
 
 GROUP = "etl"
 SCHEMA = {"id": "integer", "user": "text", "total": "decimal(12,2)"}
@@ -145,7 +144,7 @@ def test_a_task_that_was_not_given_its_whole_span_writes_nothing(
     spark.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
     try:
         with pytest.raises(PipelineStopped, match=why):
-            run(orders, server, spark, ranked(server), columns={"id": "value.id", "rank": rank})
+            run(orders, server, spark, ranked(server), columns={"id": "value.id", "rank": rank}, per_batch=True)
     finally:
         spark.conf.unset("spark.sql.adaptive.coalescePartitions.enabled")
     assert server.rows("count(*)") == [(0,)]
@@ -173,18 +172,26 @@ def test_what_leaves_records_in_their_tasks_is_allowed(
     spark.udf.register("last_digit", lambda number: number and number % 10, "long")
     columns = {
         "id": "value.id",
-        "rank": "last_digit(value.id) + cast(rand() + monotonically_increasing_id() * 0 as int)",
+        "rank": "last_digit(value.id) + cast(rand() as int)",
     }
-    where = "value.user in (select name from few_users) and value.id < (select 10 * count(*) from users)"
+    where = (
+        "value.user in (select name from few_users) and value.id < (select 10 * count(*) from users) "
+        "and value.user not in (select upper(name) from users)"
+    )
     report = run(few, server, spark, ranked(server), columns=columns, where=where, collect=collect)
     wanted = [(number, number % 10) for number, user, _ in few.good if int(user[1:]) < 10 and number < 100]
     assert sorted(server.rows("id, rank")) == wanted
     assert (report.lag, report.records) == (0, few.count)
 
 
-def test_generators_are_refused(few: Orders, server: Place, spark: SparkSession) -> None:
-    with pytest.raises(ConfigurationError, match="generator"):
-        run(few, server, spark, ranked(server), columns={"id": "value.id", "rank": "explode(array(1, 2))"})
+def test_generators_are_refused_and_work_where_the_error_says(single: Orders, shop: Place, spark: SparkSession) -> None:
+    columns = {"id": "value.id", "rank": "explode(array(1, 2))"}
+    with pytest.raises(ConfigurationError, match="several rows of one record.*transform") as refused:
+        run(single, shop, spark, ranked(shop), columns=columns)
+    assert "tidegate_" not in str(refused.value)
+    assert not shop.ledger.read(GROUP).positions
+    run(single, shop, spark, ranked(shop), columns=columns, commit="batch")
+    assert sorted(shop.rows("id, rank")) == [(number, rank) for number, _, _ in single.good for rank in (1, 2)]
 
 
 PARTIAL: dict[str, Any] = {
@@ -220,10 +227,24 @@ ROW_BY_ROW: dict[str, Any] = {
         lambda frames: frames, "name string, value decimal(12,2)"
     ),
 }
+SUMS = "(select user, sum(total) as s, count(*) as n from records group by user)"
 ADDS_UP: dict[str, Any] = {
-    "sums": "select user as name, coalesce(sum(total), 0) * 2 - sum(1) as value from records group by user",
-    "counts": "select user as name, count_if(total > 2) + count(*) as value from records group by user",
-    "rows": "select user as name, total as value from records",
+    "sums": "select user as name, sum(case when total > 2 then total * 2 - 1 end) as value from records group by user",
+    "counts": "select user as name, count_if(total > 2) as value from records group by user",
+    "filtered": "select user as name, count(total) filter (where total > 2) as value from records group by user",
+    "rows": "select user as name, total + 1 as value from records",
+    "whole": "select 'all' as name, sum(total) as value from records",
+    "wider": "select user as name, cast(cast(n as decimal(20,0)) as decimal(24,2)) as value "
+    "from (select user, cast(count(*) as bigint) as n from records group by user)",
+    "double": "select user as name, cast(sum(cast(id as double)) as double) as value from records group by user",
+    "above": f"with sums as {SUMS} select upper(t.user) as name, t.s as value from sums as t order by n",
+    "rollup": "select coalesce(user, 'all') as name, sum(total) as value from records group by rollup (user)",
+    "union": "select user as name, sum(total) as value from records group by user "
+    "union all select 'all', count(*) from records union all select user, 1 from records",
+    "joined before": "select user as name, count(*) as value from records join few_users on user = name group by user",
+    "spread": lambda records: (
+        records.groupBy("user").count().toDF("name", "value").repartition(3).sortWithinPartitions("name")
+    ),
 }
 ADDS_NOT_UP: dict[str, Any] = {
     "mean": "select user as name, sum(total) / count(*) as value from records group by user",
@@ -231,7 +252,65 @@ ADDS_NOT_UP: dict[str, Any] = {
     "kinds": "select user as name, count(distinct total) as value from records group by user",
     "having": "select user as name, sum(total) as value from records group by user having sum(total) > 100",
     "nested": "select user as name, count(*) as value from (select distinct user, total from records) group by user",
+    "square": f"select user as name, n * n as value from {SUMS}",
+    "key": f"select cast(s as string) as name, n as value from {SUMS}",
+    "key below": "select cast(sum(total) as string) as name, count(*) as value from records group by user",
+    "case": f"select user as name, case when n > 5 then 1 else 0 end as value from {SUMS}",
+    "constant": "select user as name, 1 as value from records group by user",
+    "constant above": f"select user as name, 1 as value from {SUMS}",
+    "group": "select user as name, id as value from records group by user, id",
+    "plus": "select user as name, sum(total) + 1 as value from records group by user",
+    "difference": "select user as name, sum(total) - sum(id) as value from records group by user",
+    "coalesce": "select user as name, coalesce(sum(total), 7) as value from records group by user",
+    "explode": f"select user as name, n as value from {SUMS} lateral view explode(sequence(1, 2)) t as x",
+    "exploded sum": f"select user as name, x as value from {SUMS} lateral view explode(sequence(1, n)) t as x",
+    "joined": f"select s.user as name, s.n as value from {SUMS} s join few_users f on cast(s.n as string) = f.name",
+    "whole numbers": "select user as name, cast(sum(id / 3.0) as long) as value from records group by user",
+    "of doubles": "select user as name, cast(sum(id / 3e0) as long) as value from records group by user",
+    "fewer digits": "select user as name, cast(sum(total) as decimal(14,1)) as value from records group by user",
+    "narrower": "select user as name, cast(count(*) as int) as value from records group by user",
+    "inexact double": "select user as name, cast(count(*) as double) as value from records group by user",
+    "overflow": "select user as name, try_sum(id) as value from records group by user",
+    "mapped": lambda records: (
+        records.groupBy("user")
+        .count()
+        .toDF("name", "value")
+        .mapInPandas(lambda frames: frames, "name string, value long")
+    ),
+    "twice": f"select user as name, sum(n) as value from {SUMS} group by user",
+    "union": "select user as name, count(*) as value from records group by user "
+    "union all select user, 1 from records group by user",
 }
+UNSTEADY: list[tuple[str, Any]] = [
+    *(
+        (mode, f"select user as name, {written} as value from records")
+        for mode in ("append", "upsert")
+        for written in ("monotonically_increasing_id()", "spark_partition_id() + 1", "length(input_file_name())")
+    ),
+    ("append", "select name, value from (select user as name, monotonically_increasing_id() as value from records)"),
+    ("upsert", "select cast(monotonically_increasing_id() as string) as name, total as value from records"),
+    ("append", lambda records: records.sample(0.5, seed=1).selectExpr("user as name", "total as value")),
+    ("append", "select user as name, total as value from records tablesample (50 percent)"),
+    ("append", "select user as name, total as value from records where rand() < 0.5"),
+    ("append", "select name, value from (select user as name, total as value, rand() as r from records) where r < 1"),
+    ("upsert", "select uuid() as name, total as value from records"),
+    ("upsert", "select upper(name) as name, value from (select uuid() as name, total as value from records)"),
+    ("upsert", "select user as name, total as value from records union all select uuid(), total from records"),
+    ("upsert", "with made as (select uuid() as name, total as value from records) select m.* from made m"),
+    ("upsert", "select cast(current_timestamp() as string) as name, total as value from records"),
+    ("upsert", "select x as name, total as value from records lateral view explode(array(uuid(), 'a')) t as x"),
+    ("accumulate", "select cast(cast(rand() * 3 as int) as string) as name, count(*) as value from records group by 1"),
+    ("accumulate", "select uuid() as name, total as value from records"),
+]
+STEADY: list[tuple[str, Any]] = [
+    ("append", "select uuid() as name, total as value from records"),
+    ("upsert", "select user as name, rand() as value from records"),
+    (
+        "upsert",
+        "select user as name, total as value from records where timestamp > current_timestamp() - interval 1 day",
+    ),
+    ("accumulate", "select user as name, sum(r) as value from (select user, rand() as r from records) group by user"),
+]
 
 
 def aggregate(orders: Orders, place: Place, spark: SparkSession, mode: str, transform: Any, **options: Any) -> Report:
@@ -241,15 +320,16 @@ def aggregate(orders: Orders, place: Place, spark: SparkSession, mode: str, tran
 
 
 @pytest.fixture
-def look(few: Orders, spark: SparkSession, known_users: None) -> Callable[[str, Any], None]:
+def look(few: Orders, spark: SparkSession, known_users: None) -> Callable[..., None]:
     """Looks at the plan of a transform."""
     spec = PipelineSpec((few.name,), Table("t"), GROUP, schema=SCHEMA, transform="select 1")
     parsing = parsing_of(spec, None)
     span = Span(TopicPartition(few.name, 0), 0, 0)
     raw = raw_records(spark, [span], kafka_options(few.bootstrap, GROUP))
 
-    def of(mode: str, transform: Any) -> None:
-        refuse_partial(Transforming(parsing, view_of(parsing), transform).rows(raw), "it", Mode(mode))
+    def of(mode: str, transform: Any, **options: Any) -> None:
+        table = Table("t", key=() if mode == "append" else "name", mode=mode, **options)
+        refuse_partial(Transforming(parsing, view_of(parsing), transform).rows(raw), "it", table)
 
     return of
 
@@ -261,7 +341,7 @@ def look(few: Orders, spark: SparkSession, known_users: None) -> Callable[[str, 
     + [pytest.param("accumulate", transform, id=f"accumulate {name}") for name, transform in ADDS_NOT_UP.items()],
 )
 def test_rows_that_depend_on_where_micro_batches_end_are_refused(
-    mode: str, transform: Any, look: Callable[[str, Any], None]
+    mode: str, transform: Any, look: Callable[..., None]
 ) -> None:
     with pytest.raises(ConfigurationError, match="accumulate.*per_batch=True"):
         look(mode, transform)
@@ -272,8 +352,40 @@ def test_rows_that_depend_on_where_micro_batches_end_are_refused(
     [pytest.param("append", transform, id=name) for name, transform in ROW_BY_ROW.items()]
     + [pytest.param("accumulate", transform, id=f"accumulate {name}") for name, transform in ADDS_UP.items()],
 )
-def test_rows_that_do_not_are_allowed(mode: str, transform: Any, look: Callable[[str, Any], None]) -> None:
+def test_rows_that_do_not_are_allowed(mode: str, transform: Any, look: Callable[..., None]) -> None:
     look(mode, transform)
+
+
+@pytest.mark.parametrize(("mode", "transform"), UNSTEADY)
+def test_what_is_another_each_time_neither_tells_rows_apart_nor_chooses_them(
+    mode: str, transform: Any, look: Callable[..., None]
+) -> None:
+    with pytest.raises(ConfigurationError, match="offset.*per_batch=True"):
+        look(mode, transform)
+
+
+@pytest.mark.parametrize(("mode", "transform"), STEADY)
+def test_what_is_another_each_time_may_be_a_value(mode: str, transform: Any, look: Callable[..., None]) -> None:
+    look(mode, transform)
+
+
+def test_a_column_that_is_not_added_to_has_to_be_one_of_the_group(look: Callable[..., None]) -> None:
+    grouped = "select user as name, id as number, count(*) as value from records group by user, id"
+    summed = "select user as name, sum(id) as number, count(*) as value from records group by user"
+    look("accumulate", grouped, add="value")
+    look("accumulate", summed)
+    for transform, options in ((grouped, {}), (summed, {"add": "value"})):
+        with pytest.raises(ConfigurationError, match="'number'.*per_batch=True"):
+            look("accumulate", transform, **options)
+
+
+def test_columns_that_begin_anew_in_each_micro_batch_are_refused_before_anything_is_read(
+    few: Orders, shop: Place, spark: SparkSession
+) -> None:
+    columns = {"id": "monotonically_increasing_id()", "rank": "0"}
+    with pytest.raises(ConfigurationError, match="monotonically_increasing_id.*per_batch=True"):
+        run(few, shop, spark, ranked(shop), columns=columns)
+    assert not shop.ledger.read(GROUP).positions
 
 
 @pytest.mark.parametrize(

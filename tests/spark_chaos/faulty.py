@@ -37,6 +37,7 @@ def deliver(
     claims: Mapping[TopicPartition, Claim],
     spans: Sequence[Span],
     write: Callable[[SqlTransaction], object],
+    **options: Any,
 ) -> Result:
     """What drivers and tasks call to commit; it goes well, or it is fenced, or it fails: that is noted here."""
     where = "task" if in_task() else "driver"
@@ -48,7 +49,7 @@ def deliver(
         traps().spring(Place(f"{where}-loading"), spans=covered, after="the rows")
 
     try:
-        result = delivering.deliver(ledger, delivery, claims, spans, written)
+        result = delivering.deliver(ledger, delivery, claims, spans, written, **options)
     except Fenced as fenced:
         traps().note("fenced", where=where, spans=covered, reason=str(fenced))
         raise

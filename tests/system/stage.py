@@ -248,7 +248,7 @@ class Stage:
                 spec,
                 ledger or self.ledger,
                 Admin(admin_config(client)),
-                partial(Source, config, incremental=spec.protocol.is_incremental),
+                partial(Source, config, incremental=spec.protocol.is_incremental, address="Kafka"),
                 handle=run,
                 tell=Observers([tell, *observers]),
                 until_caught_up=until_caught_up,

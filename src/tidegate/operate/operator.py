@@ -78,7 +78,7 @@ class Operator:
                     )
 
         offsets = {_partition(shift): shift.new for shift in preview.shifts}
-        # The offsets were looked up in these topics: where one was recreated, the position is the new one's from here on.
+        # The offsets were looked up in these topics: the position of one that was recreated is the new one's from here.
         identities = {} if self._survey is None else self._survey.identities({shift.topic for shift in preview.shifts})
         note = _note(preview.action, user, reason)
         self._ledger.edit(preview.group, offsets, note=note, check=check, identities=identities)

@@ -12,7 +12,7 @@ from tidegate.core.spans import Claim, Span
 from tidegate.spark.committing import Batch, Commits, Done
 from tidegate.spark.destination import Destination
 from tidegate.spark.failures import job
-from tidegate.spark.plans import refuse_exchange, refuse_partial
+from tidegate.spark.plans import refuse_exchange, refuse_generators, refuse_partial
 from tidegate.spark.reading import raw_records
 from tidegate.spark.rows import Expressions, Plain
 from tidegate.spark.shaping import expressions_of, parsing_of, rowwise_of, view_of
@@ -69,9 +69,9 @@ class MicroBatches:
             rows = made.rows(raw)
             schema = to_arrow(rows.schema)
             if isinstance(made, Expressions):
+                refuse_generators(rows, self._spec.about)
                 refuse_exchange(made.frame(raw), self._spec.about)
-            else:
-                self._refuse_partial(rows)
+            self._refuse_partial(rows)
         if layout is None:
             return
         strange = [name for name in schema.names if name not in layout.by_name]
@@ -108,7 +108,7 @@ class MicroBatches:
 
     def _refuse_partial(self, rows: DataFrame) -> None:
         if not self._spec.per_batch:
-            refuse_partial(rows, self._spec.about, self._spec.into.kind)
+            refuse_partial(rows, self._spec.about, self._spec.into)
 
     def _shape(self) -> None:
         """Decide how rows are made, anew if the table is another one."""

@@ -2,38 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidegate.core.errors import ConfigurationError
 from tidegate.spark.parsing import ERROR
-from tidegate.tables.table import Mode
+from tidegate.tables.table import Mode, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["refuse_exchange", "refuse_partial"]
+__all__ = ["refuse_exchange", "refuse_generators", "refuse_partial"]
 
 # Parts of the names of physical nodes that take rows of several tasks together, or change their order. Spark's own and
 # those of its extensions alike; what is left, a task finds out from the records that it was given.
 _MOVING = ("Exchange", "Stage", "Shuffle", "Sort", "Window", "Aggregate", "Coalesce", "Union", "Limit", "Cartesian")
 _NOT_MOVING = ("WholeStageCodegenExec",)
 
-# Logical nodes that make rows of each record by itself.
-_ROW_BY_ROW = frozenset(
+# Logical nodes that leave rows and columns as they are.
+_SAME_ROWS = frozenset(
     (
-        *("Project", "Filter", "TypedFilter", "Generate", "Expand", "Sample", "SubqueryAlias", "View", "ResolvedHint"),
+        *("SubqueryAlias", "View", "ResolvedHint", "WithCTE", "CTERelationDef", "CollectMetrics", "EventTimeWatermark"),
+        *("Sort", "Repartition", "RepartitionByExpression", "RebalancePartitions"),
+    )
+)
+# Logical nodes that make rows of each record by itself.
+_ROW_BY_ROW = _SAME_ROWS | frozenset(
+    (
+        *("Project", "Filter", "TypedFilter", "Generate", "Expand", "LateralJoin", "DataFrameDropColumns"),
         *("MapInArrow", "MapInPandas", "MapPartitions", "MapElements", "SerializeFromObject", "DeserializeToObject"),
-        *("Sort", "Repartition", "RepartitionByExpression", "RebalancePartitions", "CollectMetrics", "LateralJoin"),
-        *("WithCTE", "CTERelationDef", "CTERelationRef", "EventTimeWatermark", "DataFrameDropColumns"),
     )
 )
 # Joins in which each record of the side that is named stands by itself.
 _JOINS = {"Inner": (True, True), "Cross": (True, True), "RightOuter": (False, True)}
 _OTHER_JOINS = (True, False)  # left outer, semi, anti, and what subqueries become
 _SUMS = frozenset(("Sum", "Count", "CountIf"))
-_LINEAR = frozenset(("Alias", "Cast", "Coalesce", "Add", "Subtract", "UnaryMinus", "UnaryPositive"))
+_OF_TASKS = {
+    "MonotonicallyIncreasingID": "monotonically_increasing_id()",
+    "SparkPartitionID": "spark_partition_id()",
+    "InputFileName": "input_file_name()",
+    "InputFileBlockStart": "input_file_block_start()",
+    "InputFileBlockLength": "input_file_block_length()",
+}
+_CHANCE, _TIME = "chance", "the time"
+_CHOSEN = "which records become rows depends on chance"
+_CLOCKS = frozenset(("CurrentTimestamp", "Now", "CurrentDate", "LocalTimestamp", "CurrentTime"))
+_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+_DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
+_EXACT_DOUBLES = frozenset(("tinyint", "smallint", "int", "float"))
 _SHOWN = {
     "Aggregate": "an aggregation",
     "Distinct": "DISTINCT",
@@ -57,23 +76,46 @@ def refuse_exchange(frame: DataFrame, about: str) -> None:
         )
 
 
-def refuse_partial(frame: DataFrame, about: str, mode: Mode) -> None:
+def refuse_generators(frame: DataFrame, about: str) -> None:
+    """Refuse columns that make several rows of a record."""
+    node = frame._jdf.queryExecution().analyzed()
+    while _name(node) in ("Project", "Filter"):
+        node = node.child()
+    if _name(node) == "Generate":
+        written = str(node.generator().prettyName())
+        raise ConfigurationError(
+            f"{about}: {written}(…) in 'columns' makes several rows of one record, and with commit='partition' columns "
+            "make one; use it in a transform, or commit='batch'"
+        )
+
+
+def refuse_partial(frame: DataFrame, about: str, table: Table) -> None:
     """Refuse a frame whose rows would be others if the records were cut into other micro-batches."""
-    found = _Query(accumulates=mode is Mode.ACCUMULATE)
     plan = frame._jdf.queryExecution().analyzed()
-    if not found.visit(plan) and not found.reasons:
-        found.reasons.append("rows that Spark's plan does not trace back to records, as of an RDD or collected ones")
+    java: Any = frame.sparkSession._jvm
+    found = _Query(table, java.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE())
+    found.look(plan)
+    if found.unsteady:
+        raise ConfigurationError(
+            f"{about}: {found.unsteady[0]}, which differs from task to task and from micro-batch to micro-batch, and "
+            "records may be cut into micro-batches anywhere: the table would depend on that. Make it of the record, "
+            "such as of topic, partition and offset; or declare that each micro-batch is meant by itself: "
+            "per_batch=True (in a pipeline file, per_batch = true under [run])"
+        )
     if not found.reasons:
         return
-    if found.accumulates:
-        way = "mode 'accumulate' adds up plain sums and counts, and nothing else"
+    if table.kind is Mode.ACCUMULATE:
+        way = (
+            "mode 'accumulate' adds up columns that are sum(…) or count(…) and nothing more, of records that are "
+            "grouped once, beside columns of the group; calculate inside of the sum, and choose records before it"
+        )
     else:
         way = "use mode='accumulate', which adds up sums and counts"
     raise ConfigurationError(
         f"{about}: the rows are made by {found.reasons[0]}, which sees one micro-batch at a time, and records may be "
-        f"cut into micro-batches anywhere: with mode '{mode.value}' the table would depend on that. {way[0].upper()}"
-        f"{way[1:]}; or declare that each micro-batch is meant by itself, such as to keep one record of each key: "
-        "per_batch=True (in a pipeline file, per_batch = true under [run])"
+        f"cut into micro-batches anywhere: with mode '{table.kind.value}' the table would depend on that. "
+        f"{way[0].upper()}{way[1:]}; or declare that each micro-batch is meant by itself, such as to keep one record "
+        "of each key: per_batch=True (in a pipeline file, per_batch = true under [run])"
     )
 
 
@@ -87,70 +129,213 @@ def _way(node: Any) -> list[str]:
     return [*ways, name] if ways else []
 
 
+class _Made(Enum):
+    """What a column is made of."""
+
+    PLAIN = "one record, or what the records of a group have in common"
+    SUM = "a sum or a count"
+    OTHER = "anything else"
+
+
+class _Column(NamedTuple):
+    made: _Made = _Made.PLAIN
+    varies: str | None = None
+    """By what it is another one each time."""
+
+
+@dataclass(frozen=True)
+class _Path:
+    """A way of records to rows: the columns that are known, by their ids, and whether there is an aggregation on it."""
+
+    columns: Mapping[int, _Column] = field(default_factory=dict)
+    summed: bool = False
+
+    def of(self, attribute: Any) -> _Column:
+        return self.columns.get(_id(attribute), _Column())
+
+    def renamed(self, before: Any, after: Any) -> _Path:
+        """The same columns, by their places."""
+        if not self.columns:
+            return self
+        pairs = zip(_each(before), _each(after), strict=True)
+        return _Path({_id(new): self.of(old) for old, new in pairs}, self.summed)
+
+
 @dataclass
 class _Query:
     """A walk through the analysed plan of a query, from its rows down to the records."""
 
-    accumulates: bool
+    table: Table
+    clock: Any
     reasons: list[str] = field(default_factory=list)
-    _with_records: dict[Any, bool] = field(default_factory=dict)
-    _summed: bool = False
-    """Whether there is an aggregation below, of which sums are expected."""
+    """What does not look at each record by itself, or adds up."""
+    unsteady: list[str] = field(default_factory=list)
+    """What is another one each time, and matters."""
+    _defined: dict[Any, tuple[Any, list[_Path]]] = field(default_factory=dict)
+    _steady: bool = True
+    _random: bool = False
 
-    def visit(self, node: Any) -> bool:
-        """Whether there are records in it; notes what does not look at each of them by itself."""
+    def look(self, plan: Any) -> None:
+        self._random = not plan.deterministic()
+        self._steady = not self._random and not plan.containsPattern(self.clock)
+        paths = self._visit(plan)
+        if not paths and not self.reasons:
+            self._note("rows that Spark's plan does not trace back to records, as of an RDD or collected ones")
+        for attribute in _each(plan.output()):
+            for path in paths:
+                self._judge_column(attribute, path)
+
+    def _judge_column(self, attribute: Any, path: _Path) -> None:
+        name, column = str(attribute.name()), path.of(attribute)
+        in_key = self.table.kind is not Mode.APPEND and name in self.table.key
+        if in_key and column.varies:
+            self.unsteady.append(f"column {name!r} of the key depends on {column.varies}")
+        if path.summed:
+            added = not in_key and (name in self.table.add if self.table.add else _is_numeric(attribute))
+            if added and column.made is not _Made.SUM:
+                self._note(f"an aggregation, in which column {name!r} is added to and is no plain sum or count")
+            if not added and column.made is not _Made.PLAIN:
+                self._note(f"an aggregation, in which column {name!r} is not added to and is no column of the group")
+
+    def _visit(self, node: Any) -> list[_Path]:
+        """The ways of records to this node; notes what does not look at each of them by itself."""
         name = _name(node)
         if name == "MapInArrow" and ERROR in {attribute.name() for attribute in _each(node.output())}:
-            return True
+            return [_Path()]
         if name == "CTERelationRef":
-            return self._with_records.get(node.cteId(), False)
-        sides = [self.visit(child) for child in _children(node)]
-        subqueries = [self.visit(query) for query in _each(node.subqueries())]
-        if any(subqueries):
+            before, paths = self._defined.get(node.cteId(), (None, []))
+            return [path.renamed(before, node.output()) for path in paths]
+        sides = [self._visit(child) for child in _children(node)]
+        if any(map(self._visit, _each(node.subqueries()))):
             self._note("a subquery over the records")
+        if not any(sides):
+            return []
+        made = self._judge(node, name, sides)
         if name == "CTERelationDef":
-            self._with_records[node.id()] = sides[0]
-        if any(sides):
-            self._judge(node, name, sides)
-        return any(sides)
+            self._defined[node.id()] = node.output(), made
+        return made
 
-    def _judge(self, node: Any, name: str, sides: list[bool]) -> None:
+    def _judge(self, node: Any, name: str, sides: list[list[_Path]]) -> list[_Path]:
+        paths = [path for side in sides for path in side]
+        summed = any(path.summed for path in paths)
+        if name == "Sample":
+            self.unsteady.append(_CHOSEN)
+        elif self._random:
+            self._judge_chance(node, name, paths)
         match name:
-            case "Join":
-                alone = _JOINS.get(str(node.joinType().toString()), _OTHER_JOINS)
-                if all(sides) or not alone[sides.index(True)]:
-                    self._note("a join of records with each other, or one that keeps rows without records")
             case "Union":
                 if not all(sides):
                     self._note("a union with rows that no record is for")
-            case "Aggregate" if self.accumulates and not self._summed and _adds_up(node):
-                self._summed = True
-            case "Filter" if self._summed:
-                self._note("a condition on sums (HAVING)")
+                children = zip(_children(node), sides, strict=True)
+                return [path.renamed(child.output(), node.output()) for child, side in children for path in side]
+            case "WithCTE":
+                return sides[-1]
+            case "Project":
+                return [self._projected(node.projectList(), path, path.summed) for path in paths]
+            case "Aggregate" if self.table.kind is Mode.ACCUMULATE and not summed:
+                return [self._projected(node.aggregateExpressions(), path, True) for path in paths]
+            case _ if name in _SAME_ROWS:
+                return [path.renamed(node.child().output(), node.output()) for path in paths]
+            case "Join":
+                self._judge_join(node, sides)
             case _ if name not in _ROW_BY_ROW:
                 self._note(_SHOWN.get(name, name))
+        if summed:
+            self._note("a condition on sums (HAVING)" if name == "Filter" else f"what is done with sums ({name})")
+        return [self._extended(node, path) for path in paths]
+
+    def _judge_join(self, node: Any, sides: list[list[_Path]]) -> None:
+        alone = _JOINS.get(str(node.joinType().toString()), _OTHER_JOINS)
+        if all(sides) or not alone[0 if sides[0] else 1]:
+            self._note("a join of records with each other, or one that keeps rows without records")
+
+    def _judge_chance(self, node: Any, name: str, paths: list[_Path]) -> None:
+        for expression in _each(node.expressions()):
+            for written in _of_tasks(expression):
+                self.unsteady.append(f"the rows are made by {written}")
+            if name in ("Filter", "Join") and any(self._traced(expression, path).varies == _CHANCE for path in paths):
+                self.unsteady.append(_CHOSEN)
+
+    def _projected(self, expressions: Any, path: _Path, summed: bool) -> _Path:
+        if self._steady and not summed:
+            return path
+        return _Path({_id(each): self._traced(each, path) for each in _each(expressions)}, summed)
+
+    def _extended(self, node: Any, path: _Path) -> _Path:
+        """New columns are of anything that the node looks at."""
+        if self._steady:
+            return path
+        varying = (self._traced(each, path).varies for each in _each(node.expressions()))
+        new = _Column(varies=next(filter(None, varying), None))
+        return _Path({_id(each): path.columns.get(_id(each), new) for each in _each(node.output())}, path.summed)
+
+    def _traced(self, expression: Any, path: _Path) -> _Column:
+        name = _name(expression)
+        if name == "AttributeReference":
+            return path.of(expression)
+        if name == "Alias":
+            return self._traced(expression.child(), path)
+        if name == "AggregateExpression":
+            return _Column(_Made.SUM if _is_sum(expression) else _Made.OTHER)
+        parts = [self._traced(part, path) for part in _children(expression)]
+        made = _Made.OTHER
+        if all(part.made is _Made.PLAIN for part in parts):
+            made = _Made.PLAIN
+        elif name == "Cast" and parts[0].made is _Made.SUM and _is_wider(expression):
+            made = _Made.SUM
+        return _Column(made, self._varies(expression, name, parts))
+
+    def _varies(self, expression: Any, name: str, parts: list[_Column]) -> str | None:
+        found = {part.varies for part in parts}
+        if _CHANCE in found or (self._random and not expression.deterministic()):
+            return _CHANCE
+        return _TIME if _TIME in found or name in _CLOCKS else None
 
     def _note(self, what: str) -> None:
         self.reasons.append(what)
 
 
-def _adds_up(aggregate: Any) -> bool:
-    """Whether an aggregation of two halves, added up, is that of the whole."""
-    return all(map(_is_sum, _each(aggregate.aggregateExpressions())))
+def _is_sum(aggregated: Any) -> bool:
+    """Whether the sum of two halves is that of the whole. A sum that is null where it overflows is not."""
+    function = aggregated.aggregateFunction()
+    return (
+        _name(function) in _SUMS and not aggregated.isDistinct() and not str(function.prettyName()).startswith("try_")
+    )
 
 
-def _is_sum(expression: Any) -> bool:
-    name = _name(expression)
-    if name == "AggregateExpression":
-        return _name(expression.aggregateFunction()) in _SUMS and not expression.isDistinct()
-    parts = _children(expression)
-    aggregated = [part for part in parts if _is_aggregated(part)]
-    scaled = (name == "Multiply" and len(aggregated) == 1) or (name == "Divide" and aggregated == parts[:1])
-    return not aggregated or ((name in _LINEAR or scaled) and all(map(_is_sum, aggregated)))
+def _is_wider(cast: Any) -> bool:
+    """Whether a cast of numbers leaves each as it is."""
+    before, after = (str(each.dataType().catalogString()) for each in (cast.child(), cast))
+    if before == after or (after == "double" and before in _EXACT_DOUBLES):
+        return True
+    (whole, scale), (more, finer) = _digits(before), _digits(after)
+    return 0 < whole <= more and scale <= finer
 
 
-def _is_aggregated(expression: Any) -> bool:
-    return _name(expression) == "AggregateExpression" or any(map(_is_aggregated, _children(expression)))
+def _digits(kind: str) -> tuple[int, int]:
+    """The digits before and after the point; none of what is no exact number."""
+    if decimal := _DECIMAL.fullmatch(kind):
+        precision, scale = map(int, decimal.groups())
+        return precision - scale, scale
+    return _DIGITS.get(kind, 0), 0
+
+
+def _is_numeric(attribute: Any) -> bool:
+    kind = str(attribute.dataType().catalogString())
+    return kind in ("float", "double") or kind in _DIGITS or _DECIMAL.fullmatch(kind) is not None
+
+
+def _of_tasks(expression: Any) -> list[str]:
+    """The functions in it that know of their task only."""
+    if expression.deterministic():
+        return []
+    if shown := _OF_TASKS.get(_name(expression)):
+        return [shown]
+    return [shown for part in _children(expression) for shown in _of_tasks(part)]
+
+
+def _id(named: Any) -> int:
+    return int(named.exprId().id())
 
 
 def _name(node: Any) -> str:
