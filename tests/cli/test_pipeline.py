@@ -134,7 +134,12 @@ def test_check_looks_at_everything_and_leaves_it_as_it_is(run: Run, directory: P
         ('cents = "cast', 'no = "cast', ExitCode.CONFIGURATION, "columns.no: table orders has no such column to write"),
         ("create = true", "create = false", ExitCode.OK, "table orders: 2 columns"),
         ('types = { id = "integer", ', 'types = { id = "date", ', ExitCode.CONFIGURATION, "'id' is declared as date"),
-        ('total = "decimal(12,2)"', 'total = "money"', ExitCode.CONFIGURATION, "there is no column type 'money'"),
+        (
+            'total = "decimal(12,2)"',
+            'total = "money"',
+            ExitCode.CONFIGURATION,
+            "schema.total: expected a type of column",
+        ),
         ("create = true", 'mode = "x"', ExitCode.CONFIGURATION, "expected one of 'append', 'upsert', 'accumulate'"),
         ("shop.db", "gone/shop.db", ExitCode.UNREACHABLE, "the directory of gone/shop.db does not exist"),
         ('ledger = "sqlite:///shop.db"', "", ExitCode.CONFIGURATION, "no ledger is named; write ledger ="),

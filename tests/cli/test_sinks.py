@@ -59,4 +59,4 @@ def test_a_table_that_cannot_be_is_told_with_the_name_of_its_sink(run: Run, dire
     )
     done = run("run")
     assert done.returncode == ExitCode.CONFIGURATION
-    assert "sink.orders: table 'orders': mode 'upsert' needs key" in done.stderr
+    assert "sink.orders.into: mode = \"upsert\" needs 'key'" in done.stderr

@@ -24,14 +24,24 @@ def test_a_name_that_kafka_refuses_is_not_a_topic(name: str) -> None:
         check_topic(name)
 
 
-@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=60))
-def test_a_group_may_be_called_anything_that_fits(name: str) -> None:
+@given(
+    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=60).filter(
+        str.strip
+    )
+)
+def test_a_group_may_be_called_anything_that_fits_but_white_space(name: str) -> None:
     assert check_group(name) == name
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("", "empty"), ("a\0b", "NUL"), ("\ud800", "Unicode"), ("é" * (GROUP_BYTES // 2 + 1), "256 bytes")],
+    [
+        ("", "empty"),
+        (" \r", "empty"),
+        ("a\0b", "NUL"),
+        ("\ud800", "Unicode"),
+        ("é" * (GROUP_BYTES // 2 + 1), "256 bytes"),
+    ],
 )
 def test_a_group_name_that_cannot_be_stored_is_refused_with_the_reason(name: str, said: str) -> None:
     with pytest.raises(InvalidName, match=said):
