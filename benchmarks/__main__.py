@@ -6,11 +6,26 @@ import os
 import platform
 import sys
 
-from benchmarks import dashboard, ledger, listeners, operating, pools, producer, sandbox, sinks, spark
+from benchmarks import (
+    contention,
+    dashboard,
+    keys,
+    ledger,
+    listeners,
+    operating,
+    pools,
+    producer,
+    sandbox,
+    sinks,
+    spark,
+    startup,
+)
 from benchmarks.report import Report
 
 BENCHMARKS = {
+    "contention": contention.run,
     "dashboard": dashboard.run,
+    "keys": keys.run,
     "ledger": ledger.run,
     "listeners": listeners.run,
     "operating": operating.run,
@@ -19,6 +34,7 @@ BENCHMARKS = {
     "sandbox": sandbox.run,
     "sinks": sinks.run,
     "spark": spark.run,
+    "startup": startup.run,
 }
 
 

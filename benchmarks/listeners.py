@@ -17,7 +17,7 @@ from sqlalchemy import Engine, create_engine, text
 from benchmarks.report import Report
 from benchmarks.topics import fill
 from tidegate import App, BatchBounds, Record, Transaction, open_ledger
-from tidegate.observe.observer import Committed, Event
+from tidegate.observe.events import Committed, Event
 from tidegate.sandbox import Kafka, Postgres
 
 RECORDS = 300_000

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.grown import BUSY, GROUPS, PARTITIONS, grown
 from benchmarks.report import Report
 from tidegate import Ledger, open_ledger
-from tidegate.kafka.survey import Survey
+from tidegate.kafka.cluster import Survey
 from tidegate.operate import Operator, Overview, To
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import create_engine, text
 from benchmarks.report import Report
 from benchmarks.topics import fill
 from tidegate import App, Record, open_ledger
-from tidegate.observe.observer import Committed, Event
+from tidegate.observe.events import Committed, Event
 from tidegate.sandbox import Kafka, Postgres
 
 WAIT = 0.005  # seconds that the handler takes

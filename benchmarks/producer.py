@@ -11,7 +11,8 @@ from confluent_kafka import Producer as Client
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.report import Report
-from tidegate import Interceptor, Producer
+from tidegate import Producer
+from tidegate.kafka import Interceptor
 from tidegate.sandbox import Kafka
 
 RECORDS = 400_000

@@ -23,7 +23,7 @@ from benchmarks.quix import VERSION, quix
 from benchmarks.report import Report
 from benchmarks.topics import fill
 from tidegate import App, BatchBounds, Table, open_ledger
-from tidegate.observe.observer import Committed, Event, Observer
+from tidegate.observe.events import Committed, Event, Observer
 from tidegate.sandbox import Kafka, MariaDB, Postgres
 
 RECORDS, PARTITIONS, ROUNDS = 400_000, 4, 5

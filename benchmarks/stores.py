@@ -28,8 +28,8 @@ class Store(ABC):
     def __init__(self, url: str, folder: Path) -> None:
         self.url = url
         self.folder = folder
-        self.ledger: Ledger[Any] = open_ledger(url)
         self.engine: Engine = create_engine(url)
+        self.ledger: Ledger[Any] = open_ledger(self.engine if "local_infile" in url else url)
         with self.engine.begin() as conn:
             conn.execute(text(f"CREATE TABLE orders ({COLUMNS})"))
 

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 
 from tidegate.sandbox import MariaDB, Postgres
 from tidegate.sandbox.database import Database
-from tidegate.spark.jars import jars_of
 from tidegate.spark.kafka_options import kafka_options
+from tidegate.spark.session import jars_of
 
 SCHEMA = "id BIGINT, customer STRING, amount BIGINT, note STRING"
 BATCH_SIZE = 10_000

@@ -10,11 +10,12 @@ import sys
 import time
 from pathlib import Path
 
+from tools import spark_classes
+
 from tidegate import Delivery
 
 _ROOT = Path(__file__).resolve().parents[1]
 _END_SECONDS = 20.0
-_FAST_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # for Java machines that live for seconds
 
 
 class Life:
@@ -31,7 +32,7 @@ class Life:
                 self._process = subprocess.Popen(
                     command,
                     cwd=_ROOT,
-                    env={"SPARK_SUBMIT_OPTS": _FAST_START, **os.environ},
+                    env={"SPARK_SUBMIT_OPTS": spark_classes.options(), **os.environ},
                     stdin=subprocess.PIPE,  # it ends when the other end of it is gone
                     stdout=said,
                     stderr=said,

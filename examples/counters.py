@@ -11,3 +11,8 @@ app = App(kafka=environ.get("KAFKA", "localhost:9092"), ledger=environ.get("LEDG
 @app.listener("orders", group="counting")
 def count(record: Record, tx: RedisTransaction) -> None:
     tx.redis.hincrby("{tidegate}:orders", (record.key or b"?").decode(), 1)
+
+
+if __name__ == "__main__":
+    print(__doc__, "Ctrl-C ends it.", sep="\n", flush=True)
+    app.run()

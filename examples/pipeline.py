@@ -17,4 +17,5 @@ pipeline = Pipeline(
 )
 
 if __name__ == "__main__":
+    print(__doc__, "It ends by itself.", sep="\n", flush=True)
     print(pipeline.run(available_now=True).as_json())

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from os import environ
 
-from tidegate import Producer, WeakTopic
+from tidegate import Producer
+from tidegate.kafka import WeakTopic
 
 
 @dataclass
@@ -12,6 +13,7 @@ class Order:
     total: int
 
 
+print(__doc__, "It ends by itself.", sep="\n")
 try:
     with Producer.safe(environ.get("KAFKA", "localhost:9092"), on_weak_topic=environ.get("WEAK", "refuse")) as producer:
         orders = producer.to("new-orders")

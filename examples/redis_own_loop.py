@@ -1,20 +1,23 @@
 """A poll loop of your own, on Redis: the offset and the data move in one script."""
 
 from os import environ
+from signal import SIG_DFL, SIGINT, signal
 
 from confluent_kafka import Consumer
 
-from tidegate import LedgerError, OwnLoop, open_ledger
+from tidegate import OwnLoop, TidegateError, open_ledger
 
 kafka = {"bootstrap.servers": environ.get("KAFKA", "localhost:9092"), "group.id": "adding"}
 kafka |= {"enable.auto.commit": False, "auto.offset.reset": "error"}
 consumer = Consumer(kafka)
 ledger = open_ledger(environ.get("LEDGER", "redis://localhost:6379/0"))
 loop = OwnLoop(consumer, ledger, ["orders"], kafka=kafka)
+signal(SIGINT, SIG_DFL)
+print(__doc__, "Ctrl-C ends it: what is not committed then is read again.", sep="\n", flush=True)
 while True:
     if record := loop.accept(consumer.poll(1.0)):
         try:
             with loop.transaction(record) as tx:
                 tx.redis.incrby("{tidegate}:total", int(record.value or 0))
-        except LedgerError as error:  # go on polling: what was not committed is read again
+        except TidegateError as error:  # go on polling: what was not committed is read again
             print(error)

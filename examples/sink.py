@@ -13,4 +13,5 @@ app.sink(
 )
 
 if __name__ == "__main__":
+    print(__doc__, "Ctrl-C ends it.", sep="\n", flush=True)
     app.run()

@@ -17,3 +17,8 @@ class Order:
 @app.listener("orders", group="bills")
 def bill(order: Order) -> Outgoing:
     return Outgoing("bills", {"order": order.id, "amount": order.total}, key=str(order.id))
+
+
+if __name__ == "__main__":
+    print(__doc__, "Ctrl-C ends it.", sep="\n", flush=True)
+    app.run()

@@ -5,57 +5,126 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
 
 import pytest
+from hypothesis import settings
+from tests.ledger.stores import Kept
+from tests.running import Running, Watched
+from tools import spark_classes
 
-from tidegate.sandbox import Kafka, MariaDB, MySQL, PgBouncer, Postgres, Redis
+from tidegate.sandbox import Kafka, MariaDB, MySQL, PgBouncer, Postgres, Redis, Server
 
 # A job in the background of a script is born with SIGINT ignored, and its children inherit that: those that tests
 # interrupt would never hear of it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Tests start dozens of drivers and do little with each: half of the time would go into code that is compiled too well.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+# How long an example takes says how busy the machine is. `make test` tries the same examples each time, `make chaos`
+# others, and prints how to repeat what failed.
+settings.register_profile("tests", deadline=None, derandomize=True)
+settings.register_profile("chaos", deadline=None, print_blob=True)
+settings.load_profile("tests")
+
+os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_classes.options())
+
+
+# `make test` gives each of its six workers a sixth of all tests, and whoever has finished takes from the end of
+# another's. So each share begins with what takes long, those that share a server, a Spark or a browser together, and
+# ends with what takes no time. One that takes a minute and comes last would leave the others idle.
+SHARES = (
+    ("sandbox/test_spark", "demonstration", "spark_chaos", "spark", "starts", "web"),
+    ("simulation", "model", "producing", "chaos", "sinks", "docs"),
+    ("sandbox", "examples", "cli", "deploy", "app"),
+    ("listeners", "crash", "operate", "kafka", "confidential"),
+    ("system", "testing_kit", "tables"),
+    ("ledger",),
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Each process is watched, and one tells what all do."""
+    is_worker = hasattr(config, "workerinput")
+    config.pluginmanager.register(Watched(ends=is_worker))
+    if not is_worker:
+        config.pluginmanager.register(Running(ends=bool(config.getoption("numprocesses", None))))
+
+
+def _share(item: pytest.Item) -> tuple[int, int] | None:
+    path = item.path.relative_to(Path(__file__).parent).as_posix()
+    for number, folders in enumerate(SHARES):
+        for rank, folder in enumerate(folders):
+            if path.startswith((f"{folder}/", f"{folder}.")):
+                return number, rank
+    return None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The simulation first: it is one long test, and the others can run beside it."""
-    items.sort(key=lambda item: "simulation" not in item.path.parts)
+    """Long tests first, in shares that are filled up with short ones."""
+    if unstable := [item.nodeid for item in items if " at 0x" in item.nodeid]:
+        raise pytest.UsageError(f"an address in the name of a test differs from worker to worker: {unstable}")
+    shares: list[list[tuple[int, pytest.Item]]] = [[] for _ in SHARES]
+    short: list[pytest.Item] = []
+    for item in items:
+        if (found := _share(item)) is None:
+            short.append(item)
+        else:
+            shares[found[0]].append((found[1], item))
+    size = len(items) // len(SHARES)
+    ordered: list[pytest.Item] = []
+    for share in shares:
+        missing = max(0, size - len(share))
+        ordered += [item for _, item in sorted(share, key=lambda ranked: ranked[0])] + short[:missing]
+        del short[:missing]
+    items[:] = ordered + short
+
+
+S = TypeVar("S", bound=Server)
+
+
+def _until_the_end(server: S) -> Iterator[S]:
+    """Nobody needs what the server would write down before it stops by itself: that takes seconds."""
+    with server:
+        yield server
+        server.kill()
 
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[Kafka]:
-    with Kafka() as server:
-        yield server
+    yield from _until_the_end(Kafka())
 
 
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[MariaDB]:
-    with MariaDB() as server:
-        yield server
+    yield from _until_the_end(MariaDB())
 
 
 @pytest.fixture(scope="session")
 def mysql() -> Iterator[MySQL]:
-    with MySQL() as server:
-        yield server
+    yield from _until_the_end(MySQL())
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
-    with Postgres() as server:
-        yield server
+    yield from _until_the_end(Postgres())
 
 
 @pytest.fixture(scope="session")
 def pgbouncer(postgres: Postgres) -> Iterator[PgBouncer]:
     """In front of ``postgres``; it lets go of sessions soon, because tests have a login each."""
-    with PgBouncer(postgres, settings={"server_idle_timeout": 1}) as server:
-        yield server
+    yield from _until_the_end(PgBouncer(postgres, settings={"server_idle_timeout": 1}))
 
 
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[Redis]:
-    with Redis() as server:
-        yield server
+    yield from _until_the_end(Redis())
+
+
+@pytest.fixture(scope="session")
+def kept_stores() -> Iterator[Kept]:
+    """Stores that a test has left, as good as new."""
+    kept: Kept = {}
+    yield kept
+    for store in kept.values():
+        store.close()

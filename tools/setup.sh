@@ -180,6 +180,7 @@ pip_install --require-hashes -r requirements/build.txt
 pip_install --require-hashes --no-build-isolation --use-pep517 -r requirements/dev.txt
 pip_install --no-build-isolation --no-deps --editable .
 .venv/bin/python -c 'from tidegate.sandbox.jars import kafka_jars; print("setup: the jars of Kafka are in", kafka_jars())'
+.venv/bin/python -c 'from tests.model.tlc import tlc_jars; print("setup: TLC, which checks the model, is in", tlc_jars())'
 .venv/bin/python - <<'PYTHON'
 import sys
 

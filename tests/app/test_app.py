@@ -16,8 +16,11 @@ from tidegate import (
     Record,
     Retry,
     TopicPartition,
+    Transaction,
     open_ledger,
 )
+from tidegate.ledger import SqlTransaction
+from tidegate.ledger.redis.transaction import RedisTransaction
 
 
 @pytest.fixture
@@ -60,6 +63,27 @@ def test_what_cannot_be_is_refused_when_it_is_said(app: App, arguments: dict[str
     assert not app.listeners
 
 
+@pytest.mark.parametrize(
+    ("url", "own", "other"),
+    [
+        ("sqlite:///shop.db", SqlTransaction, RedisTransaction),
+        ("redis://localhost:1/0", RedisTransaction, SqlTransaction),
+    ],
+)
+def test_a_function_that_takes_the_transaction_of_another_store_is_refused(url: str, own: type, other: type) -> None:
+    def handle(record: Record, tx: Transaction) -> None: ...
+
+    app = App("localhost:9092", open_ledger(url))
+    for taken in (Transaction, own):
+        handle.__annotations__["tx"] = taken
+        app.listener("orders", group="billing")(handle)
+    handle.__annotations__["tx"] = other
+    told = rf"handle.* takes a {other.__name__}.*{url.partition(':')[0]}.* are a {own.__name__}"
+    with pytest.raises(ConfigurationError, match=told):
+        app.listener("orders", group="billing")(handle)
+    assert len(app.listeners) == 2
+
+
 def test_retries_may_wait_for_longer_than_a_transaction_may_be_idle(app: App) -> None:
     app.listener("orders", group="g", on_error=Retry(3, Backoff(first=60, most=3600), then=DeadLetter()))(ignore)
     assert app.listeners
@@ -72,8 +96,11 @@ def test_an_app_without_listeners_does_not_run(app: App) -> None:
 
 def test_an_app_that_knows_no_broker_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigurationError, match="no broker is named"):
-        App(ledger="memory://")
+    app = App(ledger="memory://")
+    app.listener("orders", group="g")(ignore)
+    for attempt in (app.run, lambda: app.replay("g"), lambda: app.producer):
+        with pytest.raises(ConfigurationError, match="no broker is named"):
+            attempt()
 
 
 def test_what_is_not_said_comes_from_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,15 +11,15 @@ import pydantic
 import pytest
 
 from tidegate.app.binding import bind
-from tidegate.app.decoding import DecodingError
-from tidegate.core.errors import ConfigurationError
+from tidegate.app.decoder import DecodingError
 from tidegate.core.records import Record
-from tidegate.core.spans import Work
+from tidegate.core.work import Work
+from tidegate.errors import ConfigurationError
 from tidegate.ledger import MemoryTransaction, SqlTransaction, Transaction
 from tidegate.ledger.redis import RedisTransaction
 
 if TYPE_CHECKING:
-    from tidegate.core.letters import Letter
+    from tidegate.core.records import FailedRecord
 
 TX = MemoryTransaction(Work("billing", (), "", None, None))  # type: ignore[arg-type]
 RECORD = Record("orders", 0, 7, b"key", b'{"id": 1}')
@@ -49,7 +49,7 @@ def seen(function: Callable[..., Any], decoder: Any = None) -> list[Any]:
     binding = bind(function, decoder)
     assert not binding.is_batch
     SPY.seen = []
-    binding.call(RECORD, binding.decode(RECORD), TX)
+    binding.function(*binding.arguments((RECORD, binding.decode(RECORD), TX)))
     return SPY.seen
 
 
@@ -115,7 +115,7 @@ def test_lists_ask_for_batches_of_records_and_values() -> None:
 
     binding = bind(handle)
     assert binding.is_batch
-    binding.call([RECORD], [binding.decode(RECORD)], TX)
+    binding.function(*binding.arguments(([RECORD], [binding.decode(RECORD)], TX)))
     assert SPY.seen == [[Order(1)], [RECORD], TX]
 
 
@@ -208,7 +208,7 @@ def empty() -> None: ...
 def unsaid(records: list) -> None: ...  # type: ignore[type-arg]
 def transactions(record: Record, txs: list[Transaction]) -> None: ...
 def no_batch(orders: list[Order] | None) -> None: ...
-def only_for_types(letter: Letter) -> None: ...
+def only_for_types(letter: FailedRecord) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def only_for_types(letter: Letter) -> None: ...
         (transactions, "txs", "one transaction"),
         (no_batch, "orders", "never None"),
         (only_for_types, "letter", "TYPE_CHECKING"),
-        (Spy, None, "no function"),
+        (Spy, None, "not a function"),
     ],
 )
 def test_a_signature_that_cannot_be_bound_is_refused_with_the_reason(

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections import abc
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum
-from typing import Any, Literal, NewType
+from typing import Annotated, Any, Literal, NewType
 from uuid import UUID
 
 import pydantic
 import pytest
+from msgspec import Meta
 
-from tidegate.app.decoding import DecoderChoice, Decoding, DecodingError
-from tidegate.core.errors import ConfigurationError
+from tidegate.app.decoder import DecoderChoice, Decoding, DecodingError
 from tidegate.core.records import Record
+from tidegate.errors import ConfigurationError
 
 SECRET = "hunter2"
 
@@ -140,11 +142,12 @@ def test_a_dataclass_may_contain_itself() -> None:
         (b"[]", "expected an object, got an array"),
         (b"null", "expected an object, got null"),
         (b"", "an empty value"),
-        (b"hunter2", "not JSON: Expecting value at character 0 of 7"),
+        (b"hunter2", "not JSON: invalid character at byte 0 of 7"),
         (b'{"id": NaN}', "not JSON: NaN and Infinity"),
         (b"\xff\xfe", "not UTF-8: byte 0 of 2"),
-        (b"[" * 100_000, "nested too deep"),
-        (b"1" * 5_000, "out of all bounds"),
+        (b'{"more": ' + b"[" * 100_000, "nested too deep"),
+        (b'{"id": 1, "items": [], "note": "\\ud800"}', "not JSON: it ends too early, or in half a surrogate pair"),
+        (b'{"id": ' + b"1" * 5_000 + b"}", "id: a number that is out of all bounds"),
     ],
 )
 def test_what_does_not_fit_is_named_by_its_path_and_without_its_value(value: bytes, said: str) -> None:
@@ -178,6 +181,9 @@ def test_a_number_with_an_exponent_is_read(number: str) -> None:
         (set[str], b'["a", "a"]', {"a"}),
         (int | str, b'"a"', "a"),
         (dict[Colour, int], b'{"red": 1}', {Colour.RED: 1}),
+        (dict[int, str], b'{"1": "a"}', {1: "a"}),
+        (tuple[int, str], b'[1, "a"]', (1, "a")),
+        (timedelta, b'"PT1.5S"', timedelta(seconds=1.5)),
         (bytes, b"\xff", b"\xff"),
         (bytes, b"", b""),
         (str, b"", ""),
@@ -189,7 +195,40 @@ def test_the_annotation_decides_how_a_value_is_read(kind: Any, value: bytes, res
 
 
 def test_a_boolean_is_no_number_for_an_enum_either() -> None:
-    assert "expected a value of Size, got a boolean" in problem(Size, b"true")
+    assert problem(Size, b"true") == "a boolean that is no value of Size"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "said"),
+    [
+        (tuple[int, str], b"[1]", "expected an array of length 2"),
+        (Annotated[int, Meta(ge=1)], b"0", "expected a whole number >= 1"),
+        (int | str, b"true", "expected a whole number or a string, got a boolean"),
+        (Colour | int, b'"hunter2"', "not one of the allowed values"),
+        (dict[Colour, int], b'{"hunter2": 1}', "[\u2026]: not one of the allowed values"),
+        (dict[str, Item | Positive], b'{"hunter2": {}}', "[\u2026]: an object that fits none of Item, Positive"),
+        (list[Positive | int], b'[1, {"total": "hunter2"}]', "[1]: an object that fits none of Positive, int"),
+        (UUID, b'"hunter2"', "a string that is not a UUID"),
+        (timedelta, b'"hunter2"', "a string that is not a duration"),
+        (time, b'"23:59:59.9999999"', "a time that would be rounded to the next day"),
+        (list[Decimal], b"[1e9999999999999999999]", "JSON with a number that is out of all bounds"),
+    ],
+)
+def test_a_message_of_msgspec_is_told_in_our_words(kind: Any, value: bytes, said: str) -> None:
+    assert problem(kind, value) == said
+
+
+def test_a_name_that_two_classes_have_is_the_one_that_the_annotation_means() -> None:
+    @dataclass
+    class Item:
+        name: str
+
+    @dataclass
+    class Holder:
+        item: Item
+
+    decode = Decoding(Holder, optional=False, names={"Item": Item})
+    assert decode(record(b'{"item": {"name": "nut", "price": 1}}')) == Holder(Item("nut"))
 
 
 def test_a_set_of_what_cannot_be_in_one_does_not_fit() -> None:
@@ -197,8 +236,10 @@ def test_a_set_of_what_cannot_be_in_one_does_not_fit() -> None:
 
 
 def test_a_refusal_of_the_dataclass_itself_is_told_without_its_text() -> None:
-    said = problem(Positive, b'{"total": -1}')
-    assert said == "Positive refused its fields with ValueError"
+    assert problem(Positive, b'{"total": -1}') == "Positive refused its fields with ValueError"
+    with pytest.raises(DecodingError, match=r"^\[1\]: Positive refused its fields with ValueError$") as raised:
+        decode(list[Positive], b'[{"total": 1}, {"total": -1}]')
+    assert isinstance(raised.value.__cause__, ValueError)  # with its text, for a debugger
 
 
 def test_a_pydantic_model_reads_the_value_itself() -> None:
@@ -272,8 +313,8 @@ def test_a_decoding_error_of_a_decoder_is_left_as_it_is() -> None:
         (complex, None, "complex cannot be made from JSON"),
         (bytes, "json", "bytes cannot be made from JSON"),
         (list[bytes], None, "bytes cannot be made from JSON"),
-        (dict[int, str], None, "keys of JSON objects are strings, not int"),
-        (tuple[int, str], None, "any length"),
+        (dict[float, str], None, "keys of JSON objects are strings, not float"),
+        (abc.Iterable[int], None, "cannot be made from JSON"),
         (Order, "text", "'text' makes str, not Order"),
         (str, "bytes", "'bytes' makes bytes, not str"),
         (Any, "avro", "decoder: expected 'json', .*, not 'avro'"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,23 +13,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import exc, text
-from tests.ledger.stores import MemoryStore, RedisStore, Row, SqlStore, Store
+from tests.ledger.stores import Kept, MemoryStore, RedisStore, Row, SqlStore, Store, empty_store
 
 from tidegate.app.binding import bind
-from tidegate.app.handling import Handled, HandlerFailed, Handling, Postponed, Skipped
-from tidegate.core.errors import LedgerUnavailable, TransactionBroken
-from tidegate.core.letters import Letter
-from tidegate.core.records import Record, TopicPartition
-from tidegate.core.recovery import Backoff, DeadLetter, Fail, FailurePolicy, Retry, Skip
-from tidegate.core.spans import Span
-from tidegate.core.tries import NO_TRIES
+from tidegate.app.handler import FunctionHandler, Handled, HandlerFailed, Postponed, SkippedRecord
+from tidegate.core.batches import NO_TRIES
+from tidegate.core.policies import Backoff, DeadLetter, Fail, FailurePolicy, Retry, Skip
+from tidegate.core.records import FailedRecord, Record, TopicPartition
+from tidegate.core.work import Span, Work
+from tidegate.errors import LedgerUnavailable, TransactionBroken
 from tidegate.ledger import MemoryLedger, Outcome, SqlTransaction, Transaction
 from tidegate.ledger.redis import RedisTransaction
-from tidegate.ledger.trouble import Conflict
+from tidegate.ledger.transaction import Conflict, NoTransaction
 
 GROUP = "billing"
 ORDERS = TopicPartition("orders", 0)
 NOW = Backoff(0, 1, 0)
+OUTSIDE = NoTransaction(Work.again(GROUP, Record(*ORDERS, 0, None, None)))
 LATER = Backoff(1, 1, 1)  # which is not waited for in these tests: the next transaction begins at once
 
 
@@ -57,20 +56,18 @@ def opened(kind: str, request: pytest.FixtureRequest, folder: Path) -> Store:
 
 
 @pytest.fixture(params=["memory", "sqlite", "mariadb", "mysql", "postgres", "redis"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+def store(request: pytest.FixtureRequest, tmp_path: Path, kept_stores: Kept) -> Iterator[Store]:
     """Each store."""
-    made = opened(request.param, request, tmp_path)
-    yield made
-    made.close()
+    with empty_store(kept_stores, request.param, lambda: opened(request.param, request, tmp_path)) as made:
+        yield made
 
 
 @pytest.fixture(params=["sqlite", "mariadb", "mysql", "postgres"])
-def sql(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlStore]:
+def sql(request: pytest.FixtureRequest, tmp_path: Path, kept_stores: Kept) -> Iterator[SqlStore]:
     """Each store that knows SQL."""
-    made = opened(request.param, request, tmp_path)
-    assert isinstance(made, SqlStore)
-    yield made
-    made.close()
+    with empty_store(kept_stores, request.param, lambda: opened(request.param, request, tmp_path)) as made:
+        assert isinstance(made, SqlStore)
+        yield made
 
 
 def records(count: int, bad: Sequence[int] = ()) -> list[Record]:
@@ -88,7 +85,7 @@ def row(n: int) -> Row:
 class Run:
     """One transaction over some records, begun anew whenever one of them has to wait, and what came of it."""
 
-    def __init__(self, store: Store, handling: Handling, batch: Sequence[Record]) -> None:
+    def __init__(self, store: Store, handling: FunctionHandler, batch: Sequence[Record]) -> None:
         self.claims = store.ledger.claim(GROUP, [ORDERS])
         self.handled: list[Handled] = []
         self.retried: list[tuple[int, int, float]] = []
@@ -96,8 +93,11 @@ class Run:
         self._tries = NO_TRIES
         span = Span(ORDERS, 0, batch[-1].offset + 1, len(batch))
 
+        handling._on_retry = self._tell
+        prepared = handling.prepare(batch)
+
         def handle(tx: Any) -> None:
-            self.handled.append(handling.run(batch, tx, self._tries, on_retry=self._tell))
+            self.handled.append(prepared.run(tx, self._tries))
 
         while True:
             try:
@@ -125,7 +125,7 @@ def written(store: Store) -> list[int]:
     return [each.offset // 2 for each in store.rows()]
 
 
-def parked(store: Store) -> list[Letter]:
+def parked(store: Store) -> list[FailedRecord]:
     return [each.letter for each in store.ledger.dead_letters(GROUP, limit=1000)]
 
 
@@ -154,8 +154,8 @@ def in_batches(store: Store) -> Callable[..., None]:
     return handle
 
 
-def handling(handler: Callable[..., None], policy: FailurePolicy, **options: Any) -> Handling:
-    return Handling(bind(handler, options.pop("decoder", None)), policy, **options)
+def handling(handler: Callable[..., None], policy: FailurePolicy, **options: Any) -> FunctionHandler:
+    return FunctionHandler(bind(handler, options.pop("decoder", None)), policy, **options)
 
 
 BOTH = pytest.mark.parametrize("make", [one_by_one, in_batches])
@@ -176,7 +176,7 @@ def test_bad_records_are_parked_and_the_good_ones_commit_in_the_same_transaction
     batch = records(7, bad)
     run = Run(store, handling(make(store), DeadLetter()), batch)
     assert written(store) == [n for n in range(7) if n not in bad]
-    assert parked(store) == [Letter(batch[n], f"Poison: order {n}", 1) for n in bad]
+    assert parked(store) == [FailedRecord(batch[n], f"Poison: order {n}", 1) for n in bad]
     assert run.handled == [Handled(7 - len(bad), (), tuple(parked(store)))]
     assert (run.result.outcome, run.result.attempts) == (Outcome.COMMITTED, 1)
 
@@ -187,7 +187,7 @@ def test_bad_records_are_skipped_if_the_policy_says_so(store: Store, make: Any) 
     run = Run(store, handling(make(store), Skip()), batch)
     assert written(store) == [0, 2, 3]
     assert not parked(store)
-    notes = [Skipped(batch[n], f"skipped after Poison: order {n}") for n in (1, 4)]
+    notes = [SkippedRecord(batch[n], f"skipped after Poison: order {n}") for n in (1, 4)]
     assert run.handled == [Handled(3, tuple(notes), ())]
 
 
@@ -266,14 +266,7 @@ def test_a_batch_that_has_waited_is_not_narrowed_down_again() -> None:
 
 @BOTH
 def test_where_nothing_can_be_undone_what_was_processed_is_not_processed_again(make: Any) -> None:
-    """As without a ledger."""
-
-    class NotUndone(Transaction):
-        undoes = False
-
-        def _savepoint(self) -> AbstractContextManager[None]:
-            return nullcontext()
-
+    """As by a handler that takes no transaction."""
     seen: list[list[int]] = []
 
     def one(order: Order) -> None:
@@ -287,12 +280,71 @@ def test_where_nothing_can_be_undone_what_was_processed_is_not_processed_again(m
     batch, tries = records(5, [2]), NO_TRIES
     run = handling(one if make is one_by_one else many, Retry(5, LATER))
     for _ in range(2):
-        with pytest.raises(Postponed) as raised:
-            run.run(batch, NotUndone(None), tries)  # type: ignore[arg-type]
-        tries = raised.value.tries
-    assert run.run(batch, NotUndone(None), tries) == Handled(5, (), ())  # type: ignore[arg-type]
+        handled = run.prepare(batch).run(OUTSIDE, tries)
+        assert isinstance(handled.error, Postponed)
+        assert handled[:4] == (2, (), (), 3), "what is in front of it can be committed"
+        tries = handled.error.tries
+    assert run.prepare(batch).run(OUTSIDE, tries) == Handled(5, (), ())
     narrowed = [[0, 1, 2, 3, 4], [0, 1], [2, 3, 4], [2], [2], [2], [3, 4]]
     assert seen == ([[0], [1], [2], [2], [2], [3], [4]] if make is one_by_one else narrowed)
+
+
+@BOTH
+@pytest.mark.parametrize("policy", [Fail(), Retry(1, NOW)])
+def test_where_nothing_can_be_undone_what_is_in_front_of_a_failure_is_told_with_it(
+    make: Any, policy: FailurePolicy
+) -> None:
+    def one(order: Order) -> None:
+        many([order])
+
+    def many(orders: list[Order]) -> None:
+        if any(order.bad for order in orders):
+            raise Poison
+
+    batch = records(5, [3])
+    handled = handling(one if make is one_by_one else many, policy).prepare(batch).run(OUTSIDE)
+    assert isinstance(handled.error, HandlerFailed)
+    whole_batch = make is in_batches and policy == Fail()
+    assert handled[:4] == ((0, (), (), 5) if whole_batch else (3, (), (), 2))
+
+
+@BOTH
+def test_a_run_that_is_over_says_what_is_left_and_parks_only_what_is_in_front_of_that(make: Any) -> None:
+    def one(order: Order) -> None:
+        many([order])
+
+    def many(orders: list[Order]) -> None:
+        if any(order.bad for order in orders):
+            raise Poison
+
+    batch, begun = records(8, [1, 6]), list[int]()
+    batch[7] = batch[7]._replace(value=b"?")
+
+    def over(count: int) -> bool:
+        begun.append(count)
+        return len(begun) > (4 if make is one_by_one else 5)
+
+    handled = handling(one if make is one_by_one else many, DeadLetter()).prepare(batch).run(OUTSIDE, over=over)
+    assert [letter.record.offset for letter in handled.parked] == [2]
+    assert begun == ([1] * 5 if make is one_by_one else [7, 3, 1, 2, 1, 1])
+    assert handled.left == (4 if make is one_by_one else 6)
+    assert handled.processed == (3 if make is one_by_one else 1)
+    assert handled.error is None
+
+
+@BOTH
+def test_a_run_that_is_over_from_the_beginning_gets_on_all_the_same(make: Any) -> None:
+    def one(order: Order) -> None:
+        """Do nothing."""
+
+    def many(orders: list[Order]) -> None:
+        """Do nothing."""
+
+    for policy in (Fail(), DeadLetter()):
+        handled = (
+            handling(one if make is one_by_one else many, policy).prepare(records(3)).run(OUTSIDE, over=lambda _: True)
+        )
+        assert handled == (Handled(1, (), (), 2) if make is one_by_one else Handled(3, (), ()))
 
 
 @BOTH
@@ -357,20 +409,17 @@ def test_a_batch_of_which_nothing_can_be_decoded_does_not_call_the_handler() -> 
         raise AssertionError
 
     Run(store, handling(handle, Skip()), batch)
-    assert Handling(bind(handle)).run([], None) == Handled(0, (), ())  # type: ignore[arg-type]
+    assert FunctionHandler(bind(handle)).prepare([]).run(None) == Handled(0, (), ())  # type: ignore[arg-type]
 
 
-def test_a_value_that_cannot_be_decoded_stops_before_the_handler_runs_if_the_policy_fails() -> None:
+@BOTH
+def test_a_value_that_cannot_be_decoded_stops_and_nothing_is_committed_if_the_policy_fails(make: Any) -> None:
     store = MemoryStore()
-    called: list[Order] = []
-
-    def handle(order: Order) -> None:
-        called.append(order)
-
     batch = [*records(2), Record(*ORDERS, 9, None, b"{}")]
     with pytest.raises(HandlerFailed, match=r"orders\[0\] offset 9: the value cannot be decoded: n: missing"):
-        Run(store, handling(handle, Retry(5, then=Fail())), batch)
-    assert not called
+        Run(store, handling(make(store), Retry(5, then=Fail())), batch)
+    assert written(store) == []
+    assert position(store) == 0
 
 
 def test_tombstones_and_empty_values_reach_a_handler_that_allows_them(store: Store) -> None:
@@ -452,6 +501,87 @@ def test_what_a_trigger_or_a_json_column_refuses_on_mysql_is_about_values(
     assert parked_orders(store) == ([1, 2, 3] if name == "mysql" else [1, 2])
     store.close()
     with_rights.close()
+
+
+UNCERTAIN = {
+    "postgresql": "DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = 'ZZ001', MESSAGE = 'no'; END $$",
+    "sqlite": "SELECT json_extract('{', '$.a')",
+    "mysql": "SIGNAL SQLSTATE 'ZZ001' SET MYSQL_ERRNO = 5001, MESSAGE_TEXT = 'no'",
+    "mariadb": "SIGNAL SQLSTATE 'ZZ001' SET MYSQL_ERRNO = 5001, MESSAGE_TEXT = 'no'",
+}
+"""Statements whose errors may be about values, or not."""
+
+
+def uncertain(sql: SqlStore, make: Any) -> Callable[..., None]:
+    """A handler that writes, and asks for trouble if an order is bad."""
+    statement = UNCERTAIN[sql.engine.dialect.name]
+
+    def many(orders: list[Order], tx: SqlTransaction) -> None:
+        for order in orders:
+            sql.write(tx, row(order.n))
+            if order.bad:
+                tx.connection.exec_driver_sql(statement)
+
+    def one(order: Order, tx: SqlTransaction) -> None:
+        many([order], tx)
+
+    return one if make is one_by_one else many
+
+
+@BOTH
+@pytest.mark.parametrize("policy", [DeadLetter(), Retry(1, NOW, then=DeadLetter()), Retry(2, LATER, then=DeadLetter())])
+def test_an_error_that_could_be_eithers_is_the_records_if_another_one_passes(
+    sql: SqlStore, make: Any, policy: FailurePolicy
+) -> None:
+    Run(sql, handling(uncertain(sql, make), policy), records(6, [0, 3, 4]))
+    assert written(sql) == [1, 2, 5]
+    assert parked_orders(sql) == [0, 3, 4]
+
+
+@BOTH
+@pytest.mark.parametrize("policy", [DeadLetter(), Skip(), Fail(), Retry(1, NOW, then=DeadLetter())])
+@pytest.mark.parametrize("count", [1, 3])
+def test_an_error_that_could_be_eithers_stops_if_no_record_passes(
+    sql: SqlStore, make: Any, policy: FailurePolicy, count: int
+) -> None:
+    with pytest.raises(HandlerFailed) as failed:
+        Run(sql, handling(uncertain(sql, make), policy), records(count, range(count)))
+    assert failed.value.offset == 0
+    if policy != Fail():
+        assert "No other record passed in its transaction" in str(failed.value)
+    assert written(sql) == []
+    assert not parked(sql)
+    assert position(sql) == 0
+
+
+def test_a_record_in_doubt_is_not_given_up_because_time_is_over(sql: SqlStore) -> None:
+    """Another record has to pass first, so that the run goes on until one does."""
+    claims = sql.ledger.claim(GROUP, [ORDERS])
+    batch = records(5, [0, 1])
+    handler = handling(uncertain(sql, one_by_one), DeadLetter())
+    seen: list[Handled] = []
+
+    def handle(tx: Any) -> None:
+        seen[:] = [handler.prepare(batch).run(tx, over=lambda _: True)]
+        tx.cut([Span(ORDERS, 0, batch[len(batch) - seen[0].left].offset, 3)])
+
+    sql.ledger.transact(claims, [Span(ORDERS, 0, 9, 5)], handle)
+    assert seen[0].left == 2
+    assert parked_orders(sql) == [0, 1]
+    assert written(sql) == [2]
+
+
+def test_where_nothing_can_be_undone_such_an_error_passes_through(sql: SqlStore) -> None:
+    statement = UNCERTAIN[sql.engine.dialect.name]
+
+    def handle(order: Order) -> None:
+        if order.bad:
+            with sql.engine.connect() as conn:
+                conn.exec_driver_sql(statement)
+
+    handled = handling(handle, DeadLetter()).prepare(records(3, [1])).run(OUTSIDE)
+    assert isinstance(handled.error, exc.DBAPIError)
+    assert (handled.processed, handled.left) == (1, 2)
 
 
 @pytest.mark.parametrize("policy", [Fail(), DeadLetter(), Skip(), Retry(5, NOW, then=Skip())])
@@ -591,7 +721,7 @@ def test_what_is_no_exception_passes_through(error: BaseException) -> None:
 
 def test_letters_that_a_handler_parks_itself_go_with_its_savepoint(store: Store) -> None:
     def handle(order: Order, record: Record, tx: Transaction) -> None:
-        tx.park(Letter(record, "by hand"))
+        tx.park(FailedRecord(record, "by hand"))
         if order.bad:
             raise Poison("bad")
 
@@ -609,7 +739,7 @@ def test_savepoints_nest(store: Store) -> None:
             store.write(tx, row(0))
             with pytest.raises(Poison), tx.savepoint():
                 store.write(tx, row(1))
-                tx.park(Letter(records(1)[0], "gone"))
+                tx.park(FailedRecord(records(1)[0], "gone"))
                 raise Poison
             store.write(tx, row(2))
 

@@ -13,11 +13,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidegate import App, Limits, Record, open_ledger
 from tidegate.app import health as module
-from tidegate.app.health import AppHealth
-from tidegate.app.vitals import Pulse
+from tidegate.app.health import AppHealth, Pulse
 from tidegate.core.assignment import Assignment
 from tidegate.core.records import TopicPartition
-from tidegate.core.spans import Claim
+from tidegate.core.work import Claim
 from tidegate.observe import ReadPosition
 from tidegate.sandbox import Kafka, Postgres, Proxy
 
@@ -36,7 +35,7 @@ def topic(kafka: Kafka) -> str:
     name = f"health-{uuid4().hex}"
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
     for _ in range(20):
         producer.produce(name, b"x")
     assert producer.flush(30) == 0

@@ -9,20 +9,17 @@ from typing import Any
 
 import pytest
 
-from tidegate.app.computing import Computing
 from tidegate.app.intake import Intake
-from tidegate.app.pool import Pool
+from tidegate.app.pool import Pool, PoolQueue
 from tidegate.app.spec import ListenerSpec, Topics
-from tidegate.core.assignment import Assignment
-from tidegate.core.batching import Batch, BatchBounds
-from tidegate.core.commands import Command, LedgerCommand, ResumePartitions
-from tidegate.core.ordering import Ordering
+from tidegate.core.assignment import Assignment, Command, LedgerCommand, ResumePartitions
+from tidegate.core.batches import Batch, BatchBounds, Computed, Tried, split
+from tidegate.core.policies import Ordering
 from tidegate.core.positions import GroupState
 from tidegate.core.records import Record, TopicPartition
-from tidegate.core.spans import Claim, Span
-from tidegate.core.tries import Computed, Tried
-from tidegate.kafka.source import Fetched
-from tidegate.observe.outages import Outages
+from tidegate.core.work import Claim, Span
+from tidegate.kafka.consumer import Fetched
+from tidegate.observe.events import Outages
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NOW, LATER = 1e9, 2e9  # times that are over, and not, whatever the clock says
@@ -56,7 +53,7 @@ class Script:
 class Scene:
     """An intake with two partitions, of which the first has three records, handed out as the first batch."""
 
-    def __init__(self, buffer_bytes: int = 1000, computing: Computing | None = None) -> None:
+    def __init__(self, buffer_bytes: int = 1000, computing: PoolQueue | None = None) -> None:
         self.source = Script()
         self.assignment = Assignment(45.0, Random(0))
         spec = ListenerSpec(
@@ -181,7 +178,7 @@ class Pooled(Scene):
             return Tried(0, Computed(()))
 
         pool = Pool(4, Ordering.PARTITION, compute, "test")
-        super().__init__(buffer_bytes=120, computing=Computing(pool, BatchBounds(2, 1000, 0), ahead=4))
+        super().__init__(buffer_bytes=120, computing=PoolQueue(pool, BatchBounds(2, 1000, 0), ahead=4))
 
     def compute(self) -> None:
         self.intake.compute(0)
@@ -279,3 +276,26 @@ def test_it_reads_no_further_ahead_than_there_is_use_for(scene: Scene) -> None:
     assert [batch.span for batch in scene.ready()] == [Span(A, 2, 4, 2)]
     scene.read()
     assert scene.source.asked_for > 1
+
+
+def _computed(pooled: Pooled, count: int) -> Batch:
+    pooled.read(*(record(B, offset) for offset in range(count)))
+    while not (batches := pooled.ready()):
+        pooled.intake.compute(30)
+    return batches[0]
+
+
+def test_what_a_transaction_has_no_room_for_is_handed_out_by_the_pool_after_it(pooled: Pooled) -> None:
+    (first,), (rest,) = split([_computed(pooled, 2)], 1)
+    pooled.intake.take_back(rest)  # while the first part is under way: the position is still in front of both
+    assert pooled.intake.is_computing
+    pooled.assignment.committed([first.span])
+    pooled.committed(1)
+    assert [each.offset for each in pooled.handled] == [0, 1]
+
+
+def test_what_was_computed_before_a_new_stretch_of_reading_is_not_taken_back(pooled: Pooled) -> None:
+    batch = _computed(pooled, 2)
+    pooled.obey(pooled.assignment.discarded([B]))
+    pooled.intake.take_back(batch)
+    assert not pooled.intake.is_computing

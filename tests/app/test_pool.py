@@ -10,7 +10,7 @@ from collections import defaultdict
 import pytest
 
 from tidegate.app.pool import Computation, Later, Pool
-from tidegate.core.ordering import Ordering
+from tidegate.core.policies import Ordering
 from tidegate.core.records import Record
 
 LONG = 30.0

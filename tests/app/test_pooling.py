@@ -17,7 +17,6 @@ from tidegate import (
     DeadLetter,
     Delivery,
     Fail,
-    LedgerUnavailable,
     Ordering,
     Record,
     Retry,
@@ -26,14 +25,14 @@ from tidegate import (
     Transaction,
 )
 from tidegate.app.binding import bind
-from tidegate.app.handling import HandlerFailed, Handling
-from tidegate.app.pooling import Pooling
+from tidegate.app.handler import HandlerFailed
+from tidegate.app.pool_handler import PoolHandler
 from tidegate.app.spec import ListenerSpec, Topics
-from tidegate.core.batching import Batch
+from tidegate.core.batches import Batch, Computed, Tried
+from tidegate.core.policies import FailurePolicy, Park, StepOver
 from tidegate.core.records import TopicPartition
-from tidegate.core.recovery import FailurePolicy, Park, StepOver
-from tidegate.core.spans import Span
-from tidegate.core.tries import Computed, Tried
+from tidegate.core.work import Span
+from tidegate.errors import LedgerUnavailable
 
 TP = TopicPartition("orders", 0)
 STATEMENT = text("SELECT 1")
@@ -46,8 +45,10 @@ class Bench:
     def __init__(self, function: Callable[..., Any], policy: FailurePolicy = Fail(), **settings: Any) -> None:  # noqa: B008
         self.retries: list[tuple[int, int]] = []
         spec = ListenerSpec(topics=Topics(("orders",)), group="g", **{"workers": 2, **settings})
-        pooling = Pooling(Handling(bind(function), policy))
-        self.computing = pooling.open(spec, lambda record, attempt, *_: self.retries.append((record.offset, attempt)))
+        pooling = PoolHandler(
+            bind(function), policy, "g", lambda record, attempt, *_: self.retries.append((record.offset, attempt))
+        )
+        self.computing = pooling.queue(spec)
 
     def tries(self, *values: bytes | None) -> list[Tried]:
         records = tuple(Record(*TP, offset, None, value) for offset, value in enumerate(values))

@@ -21,7 +21,6 @@ from tidegate import (
     DeadLetter,
     Fail,
     Ledger,
-    Letter,
     Record,
     Retry,
     Skip,
@@ -32,6 +31,9 @@ from tidegate import (
     open_ledger,
 )
 from tidegate.app import Replay, ReplayOutcome
+from tidegate.errors import ListenerStopped
+from tidegate.ledger import FailedRecord
+from tidegate.ledger.transaction import Conflict
 
 GROUP = "billing"
 ORDERS = TopicPartition("orders", 0)
@@ -89,7 +91,7 @@ class Shop:
 
         def handler(tx: Any) -> None:
             for offset, value in enumerate(values):
-                tx.park(Letter(Record(topic, 0, offset, None, value), "no such customer", 2))
+                tx.park(FailedRecord(Record(topic, 0, offset, None, value), "no such customer", 2))
 
         self.ledger.transact(claims, [Span(ORDERS, start, start + 1, 1)], handler)
         return [parked.id for parked in self.ledger.dead_letters(GROUP)][-len(values) :]
@@ -258,8 +260,10 @@ def test_an_error_of_the_database_is_raised_and_the_letter_is_as_it_was(sql_shop
         tx.execute(text("INSERT INTO nowhere VALUES (1)"))  # type: ignore[attr-defined]
 
     sql_shop.park(b"1")
-    with pytest.raises(SQLAlchemyError):
+    with pytest.raises(ListenerStopped, match=r"bill, group '.*': the database refused with .*nowhere") as stopped:
         sql_shop.app.replay(GROUP)
+    assert isinstance(stopped.value.__cause__, SQLAlchemyError)
+    assert "INSERT INTO" not in str(stopped.value)
     assert sql_shop.letters() == [(0, 2, "no such customer")]
 
 
@@ -304,3 +308,27 @@ def handle(record: Record) -> None:
 def test_an_app_without_a_ledger_has_no_dead_letters() -> None:
     with pytest.raises(ConfigurationError, match="the app has no ledger, and so it has no dead letters"):
         App("nowhere.invalid:9092", None).replay(GROUP)
+
+
+def test_a_function_without_a_transaction_is_run_before_one_opens_and_not_again_after_a_conflict(shop: Shop) -> None:
+    seen: list[int] = []
+
+    @shop.app.listener("orders", group=GROUP)
+    def note(order: Order) -> None:
+        seen.append(order.id)
+        if order.id == 2:
+            raise LookupError("customer 2 is unknown")
+
+    begin, conflicts = shop.ledger._replaying, [Conflict("no"), Conflict("not yet")]
+
+    def conflicting(*args: Any) -> Any:
+        if conflicts:
+            raise conflicts.pop()
+        return begin(*args)
+
+    shop.ledger._replaying = conflicting  # type: ignore[method-assign]
+    shop.park(b'{"id": 1}', b'{"id": 2}')
+    done = shop.app.replay(GROUP)
+    assert [each.outcome for each in done] == [REPLAYED, FAILED]
+    assert seen == [1, 2]
+    assert shop.letters() == [(1, 3, "LookupError: customer 2 is unknown")]

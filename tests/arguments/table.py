@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -16,43 +17,37 @@ from tidegate import (
     App,
     Backoff,
     BatchBounds,
-    CommitStrategy,
     DeadLetter,
     Delivery,
     Earliest,
     Fail,
-    LagGuard,
+    GroupProtocol,
     Latest,
     Limits,
-    ListenerSpec,
-    OnWeakTopic,
     Ordering,
     Outgoing,
-    OutOfRange,
     OwnLoop,
     Producer,
-    Protocol,
-    Recreated,
     Retry,
     Skip,
     StartStrategy,
     Table,
     Timestamp,
     TopicPartition,
-    TopicProducer,
-    java_partition,
     open_ledger,
 )
-from tidegate.app import Topics
-from tidegate.core.delivery import CommitMode
+from tidegate.app import CommitStrategy, LagGuard, ListenerSpec, OutOfRange, Recreated, Topics
+from tidegate.core.columns import Tombstones, UnknownFields
+from tidegate.core.policies import CommitMode
+from tidegate.kafka import OnWeakTopic, TopicProducer, java_partition
 from tidegate.ledger import MemoryLedger, SqlLedger, Subscription
 from tidegate.operate import By, Operator, Overview, Survey, To, target
 from tidegate.settings import (
     IntoSettings,
     KafkaSettings,
     LedgerSettings,
-    LimitSettings,
     ListenerSettings,
+    ObserveSettings,
     OnError,
     PipelineFormat,
     PipelineSettings,
@@ -297,7 +292,7 @@ _SPEC: dict[str, Row] = {
     ),
     "buffer_bytes": size(),
     "on_error": POLICY,
-    "protocol": choice(*Protocol),
+    "protocol": choice(*GroupProtocol),
     "out_of_range": choice(*OutOfRange),
     "recreated": choice(*Recreated),
     "lag_guard": Row((100, "100", True, LagGuard, object(), {"limit": 5})),
@@ -324,6 +319,11 @@ _LIMITS = {
     "hold": seconds("2h", 0, "0s", 0.0001, "49ms"),
     "lock_wait": seconds(0, "40ms", 86_401, 10**8, "25h"),
     "attempts": count(),
+    "answer": Row(  # longer than lock_wait, which is an hour here
+        (*_NOT_NUMBERS, -1, "-1s", "5 parsecs", 0, "40ms", "1h", 10**8, "49h"),
+        (("2h", 7200.0), ("90 min", 5400.0), ("3601", 3601.0), (7201, 7201.0), (timedelta(hours=2), 7200.0)),
+    ),
+    "retention": seconds("101y", 10**10),
 }
 _PRODUCER = {
     "kafka": KAFKA,
@@ -333,6 +333,7 @@ _PRODUCER = {
     "interceptors": Row((5, "x", [5], [object()], [Backoff])),
     "listeners": Row((5, "x", [5], [object()], [Backoff])),
     "max_block": seconds(),
+    "traces": flag(),
 }
 _SEND = {
     "value": Row((), anything=True),
@@ -362,8 +363,12 @@ _TABLE = {
         )
     ),
     "add": Row(NAMES.refused),
-    "delete": Row(("perhaps", "", 1, object())),
+    "tombstones": Row(("perhaps", "", 1, True, object()), (("ignore", Tombstones.IGNORE),)),
     "schema": Row(("", 5, True, object(), "a\nb"), (("shop", "shop"),)),
+    "unknown": choice(*UnknownFields),
+    "ignore_case": flag(),
+    "most_columns": count(),
+    "exact": flag(),
 }
 _RUN = {
     "commit": Row(choice(CommitMode.BATCH).refused, (("batch", CommitMode.BATCH),)),
@@ -375,7 +380,9 @@ _RUN = {
     "collect": count(0),
     "per_batch": flag(),
 }
-_MODES = Row((*choice(*TableMode).refused, "upsert", "accumulate"), choice(TableMode.APPEND).converted)
+_MODES = Row(
+    (*choice(*TableMode).refused, "upsert", "accumulate", "ignore", "update"), choice(TableMode.APPEND).converted
+)
 
 
 def _in_spec(made: Any, name: str) -> Any:
@@ -383,11 +390,11 @@ def _in_spec(made: Any, name: str) -> Any:
 
 
 def _of_sink(made: Any, name: str) -> Any:
-    return getattr(made.does if name in {"into", "format", "columns"} else made.spec, name)
+    return getattr(made.sink if name in {"into", "format", "columns"} else made.spec, name)
 
 
 def _private(made: Any, name: str) -> Any:
-    return getattr(made, f"_{name}")
+    return made._trace is not None if name == "traces" else getattr(made, f"_{name}")
 
 
 def _kind(made: Any, name: str) -> Any:
@@ -507,7 +514,7 @@ PLACES: dict[str, Place] = {
     "StartStrategy": Place(
         StartStrategy, {}, {"start": START, "deployment": Row(("", 5, True, object(), b"x"), (("v2", "v2"),))}
     ),
-    "Limits": Place(Limits, {"hold": "50ms", "lock_wait": "1h"}, _LIMITS),
+    "Limits": Place(Limits, {"hold": "50ms", "lock_wait": "1h", "answer": "2h"}, _LIMITS),
     "open_ledger": Place(
         open_ledger,
         {"target": "memory://"},
@@ -515,7 +522,7 @@ PLACES: dict[str, Place] = {
         _kind,
         called={"target": "ledger"},
     ),
-    "MemoryLedger": Place(MemoryLedger, {}, {"limits": LIMITS}),
+    "MemoryLedger": Place(MemoryLedger, {}, {"limits": LIMITS, "runtime": Row((5, None, "threads", object(), time))}),
     "SqlLedger": Place(
         SqlLedger,
         {"engine": _ENGINE},
@@ -581,6 +588,9 @@ PLACES: dict[str, Place] = {
             "name": Row(choice(*TypeName).refused, (("decimal", TypeName.DECIMAL),)),
             "precision": Row((*count(optional=True).refused, 1), (("7", 7),)),
             "scale": Row((*count(0, optional=True).refused, 6), (("3", 3),)),
+            "unit": Row((5, "", "min", "ms", object())),  # which only a timestamp has
+            "required": flag(),
+            "default": Row((), anything=True),  # the table knows what fits
         },
     ),
     "CsvFormat": Place(
@@ -589,6 +599,8 @@ PLACES: dict[str, Place] = {
         {
             "fields": Row((5, "a", [], [5], ["a", "a"], [""], None, object()), ((["a", "b"], ("a", "b")),)),
             "delimiter": Row(("", ";;", '"', "\n", 5, None, b";"), ((";", ";"),)),
+            "header": flag(),
+            "nulls": Row((5, None, [5], object()), (("NA", frozenset({"NA"})),)),
         },
     ),
     "OwnFormat": Place(OwnFormat, {}, {"function": Row((5, "json", None, object()))}),
@@ -702,21 +714,23 @@ PLACES: dict[str, Place] = {
             "kafka": Row((5, "a:1", None, KafkaSettings)),
             "ledger": Row((5, "memory://", None)),
             "listener": Row((5, "x", None)),
+            "observe": Row((5, "x", None, True)),
             "sink": Row((5, "x", None, {"a": 5})),
         },
     ),
+    "ObserveSettings": Place(ObserveSettings, {}, {"traces": flag()}),
     "KafkaSettings": Place(
         KafkaSettings,
         {},
         {
             "bootstrap": text(optional=True),
             "client": Row((*CLIENT.refused[:1], *CLIENT.refused[2:], {"group.id": "x"})),
+            "create_topics": flag(),
         },
     ),
     "LedgerSettings": Place(
         LedgerSettings, {}, {"url": text(optional=True), "prefix": text(optional=True), "limits": Row((5, "1s", None))}
     ),
-    "LimitSettings": Place(LimitSettings, {"hold": "50ms", "lock_wait": "1h"}, _LIMITS),
     "ListenerSettings": Place(
         ListenerSettings,
         {},
@@ -742,7 +756,11 @@ PLACES: dict[str, Place] = {
             "evolve": flag(),
             "types": Row((5, "id", {"id": 5}, {5: "text"}, {"id": "intger"}, {"": "text"}, {" ": "text"}, None)),
             "add": NAMES,
-            "delete": flag(optional=True),
+            "tombstones": Row(("perhaps", "", 1, True, object()), (("ignore", Tombstones.IGNORE),)),
+            "unknown": choice(*UnknownFields),
+            "ignore_case": flag(),
+            "most_columns": count(),
+            "exact": flag(),
         },
     ),
     "SinkSettings": Place(
@@ -754,6 +772,9 @@ PLACES: dict[str, Place] = {
             "group": text(optional=True),
             "format": Row(choice(*SinkFormat).refused, (("json", SinkFormat.JSON),)),
             "fields": Row((5, [5])),
+            "delimiter": Row((5, None, ";", "", ";;", "\n")),
+            "header": Row((*flag().refused, "yes")),  # without CSV
+            "nulls": Row((5, None, [5], "NA")),
             "columns": Row((5, {"a": 5}, {"a": ""}, {"": "value.a"}, None)),
             "on_error": choice(*OnError),
         },
@@ -770,6 +791,8 @@ PLACES: dict[str, Place] = {
             "format": Row(choice(*PipelineFormat).refused, (("json", PipelineFormat.JSON),)),
             "fields": Row((5, [5])),
             "delimiter": Row((5, None, ";", "", ";;", "\n")),
+            "header": Row((*flag().refused, "yes")),  # without CSV
+            "nulls": Row((5, None, [5], "NA")),
             "schema": Row((5, {"a": 5}, {"a": "intger"}, {"": "text"}, {"a..b": "text"}, None)),
             "columns": Row((5, {"a": 5}, {"a": ""}, {"a": " "}, {"": "value"}, None)),
             "where": text(optional=True),

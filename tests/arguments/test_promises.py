@@ -11,7 +11,6 @@ import pytest
 
 from tidegate import (
     App,
-    CommitStrategy,
     ConfigurationError,
     DeadLetter,
     Delivery,
@@ -22,7 +21,8 @@ from tidegate import (
     Table,
     Timestamp,
 )
-from tidegate.core.recovery import Stop, decide
+from tidegate.app import CommitStrategy
+from tidegate.core.policies import Stop, decide
 from tidegate.ledger import MemoryLedger
 from tidegate.operate import Survey
 from tidegate.settings import Settings
@@ -208,7 +208,7 @@ def test_times_and_sizes_within_other_values_are_text_in_files_as_well(tmp_path:
 
 def test_a_name_is_a_table_that_rows_are_appended_to() -> None:
     sink = app(ledger="sqlite:///unused.db").sink("orders", into="orders")
-    assert sink.does.into == Table("orders")  # type: ignore[union-attr]
+    assert sink.sink.into == Table("orders")  # type: ignore[attr-defined]
     assert sink.spec.on_error == DeadLetter()
 
 

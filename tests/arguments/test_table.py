@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tidegate import ConfigurationError
-from tidegate.core.errors import TidegateError
+from tidegate.errors import TidegateError
 
 from .table import PLACES, Place
 
@@ -19,7 +19,19 @@ MODULES = ("", ".app", ".kafka", ".ledger", ".operate", ".settings", ".spark", "
 
 MADE_BY_TIDEGATE = {
     # values that the ledger and the cluster give, and that are handed back to them
-    *("Break", "Claim", "Entry", "GroupState", "Identity", "Letter", "ParkedLetter", "Position", "Reclaimed", "Record"),
+    *(
+        "Break",
+        "Bucket",
+        "Claim",
+        "Entry",
+        "GroupState",
+        "Identity",
+        "FailedRecord",
+        "StoredLetter",
+        "Position",
+        "Reclaimed",
+        "Record",
+    ),
     *("Result", "Span", "TopicPartition", "Verification"),
     # what became of something
     *(
@@ -44,7 +56,7 @@ WITHOUT_CHOICE = {
     *("Ledger", "Format", "Interceptor", "SendListener"),  # to be derived from
     *("DeadLetter", "Earliest", "Fail", "JsonFormat", "Latest", "Skip"),  # nothing can be passed
     *("ProducerMetrics",),  # a registry of prometheus_client
-    *("masked", "plain", "refuse_unsafe", "settings_file"),  # functions of a value
+    *("plain", "settings_file"),  # functions of a value
 }
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import Engine, select
-from tests.chaos.consumer import LANDED
+from tests.chaos.landing import Row
 from tests.listeners.topic import amount
 
 from tidegate.core.journal import Entry, Kind
@@ -29,9 +28,7 @@ class Audit:
         return self.lost + self.twice + self.disordered + self.falsified
 
     @classmethod
-    def of(cls, engine: Engine, ends: Mapping[int, int]) -> Audit:
-        with engine.connect() as conn:
-            rows = conn.execute(select(LANDED).order_by(LANDED.c.id)).all()
+    def of(cls, rows: Sequence[Row], ends: Mapping[int, int]) -> Audit:
         twice = disordered = falsified = 0
         seen: dict[int, set[int]] = {partition: set() for partition in ends}
         highest = dict.fromkeys(ends, -1)
@@ -60,7 +57,8 @@ class Ordeal:
 
     @classmethod
     def of(cls, folder: Path, journal: Iterable[Entry], killed: Mapping[int, float]) -> Ordeal:
-        notes = [json.loads(line) for file in folder.glob("*.jsonl") for line in file.read_text().splitlines()]
+        lines = (line for file in folder.glob("*.jsonl") for line in file.read_text().splitlines(keepends=True))
+        notes = [json.loads(line) for line in lines if line.endswith("\n")]  # a process may still be writing its last
 
         def count(event: str, **fields: str) -> int:
             return sum(note["event"] == event and fields.items() <= note.items() for note in notes)
@@ -73,6 +71,10 @@ class Ordeal:
             frozen_in_assign=count("Frozen", where="SIGUSR2"),
             rebalances=count("Rebalanced"),
         )
+
+    def reaches(self, **counts: int) -> bool:
+        """Whether at least so much happened."""
+        return all(getattr(self, name) >= count for name, count in counts.items())
 
 
 def taken_from_the_living(journal: Iterable[Entry], killed: Mapping[int, float]) -> int:

@@ -12,7 +12,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from tests.chaos.consumer import Orders, consume
-from tests.listeners.processes import start
+from tests.processes import start
 
 _DEFAULT_FREEZE = 2.5
 

@@ -33,7 +33,7 @@ class Fault(NamedTuple):
 
 
 def seed() -> int:
-    return int(os.environ.get("TIDEGATE_CHAOS_SEED") or random.randrange(1 << 32))
+    return int(os.environ.get("CHAOS_SEED") or random.randrange(1 << 32))
 
 
 def schedule(seed: int, duration: float, *, outages: bool) -> list[Fault]:

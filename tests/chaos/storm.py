@@ -9,24 +9,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import Engine, NullPool, create_engine
 from tests.chaos.audit import Audit, Ordeal
-from tests.chaos.consumer import (
-    FREEZE_IN_ASSIGN,
-    FREEZE_IN_TRANSACTION,
-    GROUP,
-    LANDED,
-    LIMITS,
-    Orders,
-)
+from tests.chaos.consumer import FREEZE_IN_ASSIGN, FREEZE_IN_TRANSACTION, GROUP, LIMITS, Orders
 from tests.chaos.feed import Feed
 from tests.chaos.fleet import Fleet
+from tests.chaos.landing import Landing, landing_at
 from tests.chaos.schedule import CONSUMERS, GUEST, Fault, Kind
 from tests.listeners.topic import Topic
 
-from tidegate import Verification, open_ledger
-from tidegate.core.delivery import Delivery
-from tidegate.core.protocols import Protocol
+from tidegate import open_ledger
+from tidegate.core.policies import Delivery, GroupProtocol
+from tidegate.ledger import Verification
 from tidegate.sandbox import Database, Kafka, Proxy
 
 PARTITIONS = 8
@@ -37,21 +30,22 @@ _TICK = 0.05
 class Storm:
     broker: Kafka
     database: Database
-    engine: Engine
+    landing: Landing
     proxy: Proxy
     feed: Feed
     fleet: Fleet
     outages: ThreadPoolExecutor
 
-    def blow(self, faults: list[Fault], *, enough: Callable[[], bool] = lambda: False) -> None:
-        """Let the faults strike, each at its time, and end early if it is ``enough``."""
+    def blow(self, faults: list[Fault], *, enough: Callable[[float], bool] = lambda _: False) -> None:
+        """Let the faults strike, each at its time, and end early if after so many seconds it is ``enough``."""
         began = time.monotonic()
         under_way: list[Future[object]] = []
         for fault in faults:
             while time.monotonic() - began < fault.at:
                 self.fleet.attend()
                 time.sleep(_TICK)
-            if enough():
+            assert not self.fleet.fallen, self.fleet.fallen[0]
+            if enough(fault.at):
                 break
             if fault.kind in (Kind.BROKER, Kind.DATABASE):
                 under_way.append(self.outages.submit(self._outage, fault.kind))
@@ -85,7 +79,7 @@ class Storm:
         return {tp.partition: row.next_offset for tp, row in rows.items()}
 
     def audit(self) -> Audit:
-        return Audit.of(self.engine, self.feed.written)
+        return Audit.of(self.landing.rows(), self.feed.written)
 
     def ordeal(self) -> Ordeal:
         with open_ledger(self.database.url, limits=LIMITS) as ledger:
@@ -110,7 +104,7 @@ class Storm:
             case Kind.LEAVE:
                 self.fleet.leave([fault.slot])
             case Kind.SWALLOW:
-                self.proxy.swallow_one_reply(commits_records)
+                self.proxy.swallow_one_reply(self.landing.commits_records)
 
     def _outage(self, kind: Kind) -> None:
         if kind is Kind.BROKER:
@@ -120,27 +114,20 @@ class Storm:
             self.database.restart()
 
 
-def commits_records(seen: bytes) -> bool:
-    """Whether a client asks to commit a transaction that has records in it."""
-    written = seen.rfind(b"INSERT INTO landed")
-    return written >= 0 and b"COMMIT" in seen[written:]
-
-
 @contextmanager
 def brewing(
     broker: Kafka,
     database: Database,
     folder: Path,
-    protocol: Protocol,
+    protocol: GroupProtocol,
     *,
     guarded: bool = True,
     delivery: Delivery = Delivery.EXACTLY_ONCE,
 ) -> Iterator[Storm]:
     """Everything that a storm needs, with its consumers at work."""
     topic = Topic.create(broker.bootstrap, PARTITIONS)
-    engine = create_engine(database.url, poolclass=NullPool)  # the database is restarted
-    LANDED.drop(engine, checkfirst=True)
-    LANDED.create(engine)
+    landing = landing_at(database.url)
+    landing.prepare()
     with open_ledger(database.url) as ledger:
         ledger.create()
     with (
@@ -153,7 +140,6 @@ def brewing(
         try:
             for slot in range(CONSUMERS):
                 fleet.join(slot)
-            yield Storm(broker, database, engine, proxy, feed, fleet, outages)
+            yield Storm(broker, database, landing, proxy, feed, fleet, outages)
         finally:
             fleet.end()
-            engine.dispose()

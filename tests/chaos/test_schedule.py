@@ -12,9 +12,9 @@ def test_the_same_seed_gives_the_same_faults_and_another_one_gives_others() -> N
 
 
 def test_a_seed_can_be_given_to_replay_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TIDEGATE_CHAOS_SEED", "7")
+    monkeypatch.setenv("CHAOS_SEED", "7")
     assert seed() == 7
-    monkeypatch.delenv("TIDEGATE_CHAOS_SEED")
+    monkeypatch.delenv("CHAOS_SEED")
     assert seed() != seed()
 
 

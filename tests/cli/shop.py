@@ -7,7 +7,7 @@ import threading
 import time
 from pathlib import Path
 
-from tidegate.core.errors import BrokerUnavailable, ConfigurationError, LedgerUnavailable, ListenerStopped
+from tidegate.errors import BrokerUnavailable, ConfigurationError, LedgerUnavailable, ListenerStopped
 from tidegate.observe import Observers, Paused
 
 PLANTED = "pl4nted"

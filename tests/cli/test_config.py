@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from tidegate.cli import ExitCode
 from tidegate.cli import main as _registered  # noqa: F401
-from tidegate.cli.root import app
+from tidegate.cli.options import app
 
 from .golden import check_golden
 

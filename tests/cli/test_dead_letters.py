@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tidegate import Ledger, Letter, Record, Span, TopicPartition, open_ledger
+from tidegate import Ledger, Record, Span, TopicPartition, open_ledger
 from tidegate.cli import ExitCode
 from tidegate.cli import main as _registered  # noqa: F401
-from tidegate.cli.payload import harmless, lines_of
-from tidegate.cli.root import app
+from tidegate.cli.options import app
+from tidegate.cli.output import harmless, lines_of
+from tidegate.ledger import FailedRecord
 
 from .conftest import Run
 from .golden import check_golden, timeless
@@ -46,13 +47,13 @@ def ledger(url: str) -> Iterator[Ledger[Any]]:
 
         def park(tx: Any) -> None:
             for record in RECORDS:
-                tx.park(Letter(record, "ValueError: no \x1b[31mcustomer\nof that name", 2))
+                tx.park(FailedRecord(record, "ValueError: no \x1b[31mcustomer\nof that name", 2))
 
         opened.transact(opened.claim("billing", [ORDERS]), [Span(ORDERS, 0, 9, 9)], park)
         opened.transact(
             opened.claim("shipping", [ORDERS]),
             [Span(ORDERS, 0, 9, 9)],
-            lambda tx: tx.park(Letter(RECORDS[0], "e" * 500)),
+            lambda tx: tx.park(FailedRecord(RECORDS[0], "e" * 500)),
         )
         yield opened
 
@@ -87,12 +88,44 @@ def test_letters_of_all_groups_are_listed(url: str, ledger: Ledger[Any]) -> None
         (["billing"], [3, 5, 7, 2**40]),
         (["billing", "--topic", "orders"], [3, 5, 7]),
         (["billing", "--limit", "2"], [3, 5]),
-        (["nobody"], []),
     ],
 )
 def test_group_topic_and_limit_choose(url: str, ledger: Ledger[Any], arguments: list[str], expected: list[int]) -> None:
     found = json.loads(invoke(url, "list", *arguments, "--json").stdout)["dead_letters"]
     assert [each["offset"] for each in found] == expected
+
+
+def test_the_list_says_how_many_there_are_in_all(url: str, ledger: Ledger[Any]) -> None:
+    assert invoke(url, "list", "billing").stdout.endswith("\n4 dead letters in all\n")
+    assert invoke(url, "list", "--limit", "2").stdout.endswith("\n2 shown, 5 dead letters in all; --limit shows more\n")
+    done = invoke(url, "list", "billing", "--topic", "orders")
+    assert done.stdout.endswith("\n3 shown, 4 dead letters of all topics\n")
+    assert json.loads(invoke(url, "list", "--json").stdout)["total"] == 5
+    ledger.drop_letters("shipping", ids(ledger, "shipping"))
+    assert invoke(url, "list", "shipping").stdout.endswith("no dead letters\n")
+
+
+def test_letters_are_counted_by_error(url: str, ledger: Ledger[Any]) -> None:
+    tp = TopicPartition("orders", 1)
+    parked = [FailedRecord(Record("orders", 1, n), f"KeyError: 'customer {n}' at {n}.5") for n in range(7)]
+    ledger.transact(
+        ledger.claim("billing", [tp]), [Span(tp, 0, 9, 9)], lambda tx: [tx.park(letter) for letter in parked]
+    )
+    found = json.loads(invoke(url, "list", "billing", "--by-error", "--json").stdout)["errors"]
+    assert [(each["letters"], each["kind"]) for each in found] == [
+        (7, "KeyError: … at …"),
+        (4, "ValueError: no \x1b[… of that name"),
+    ]
+    told = invoke(url, "list", "--by-error").stdout
+    assert is_harmless(told)
+    assert told.endswith("\n12 dead letters in all\n")
+
+
+@pytest.mark.parametrize("command", [["list"], ["show", "1"], ["drop", "--all"]])
+def test_a_group_that_is_not_there_is_an_error(url: str, ledger: Ledger[Any], command: list[str]) -> None:
+    done = invoke(url, command[0], "nobody", *command[1:])
+    assert done.exit_code == ExitCode.CONFIGURATION
+    assert "the ledger has no group 'nobody'; it has: billing, shipping" in done.stderr
 
 
 def test_a_letter_is_shown_with_its_payload(url: str, ledger: Ledger[Any]) -> None:
@@ -162,6 +195,16 @@ def test_a_replay_is_a_preview_until_it_is_executed(run: Run, url: str, ledger: 
     check_golden("dead_letters_replay.json", done.stdout)
 
 
+def test_a_replay_that_ends_with_an_error_shows_what_was_done_before_it(
+    run: Run, url: str, ledger: Ledger[Any]
+) -> None:
+    """The last letter is of a topic that nobody listens to."""
+    done = run("dead-letters", "replay", "letters:app", "billing", "--all", "--execute", "--json", TIDEGATE_LEDGER=url)
+    assert done.returncode == ExitCode.CONFIGURATION, done.stderr
+    assert [each["outcome"] for each in json.loads(done.stdout)["replayed"]] == ["replayed", "failed", "replayed"]
+    assert bills(url) == [3, 7]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -190,7 +233,7 @@ def test_a_sink_of_the_settings_replays_its_letters(run: Run, directory: Path, u
     ledger.transact(
         ledger.claim("billing", [ORDERS]),
         [Span(ORDERS, 9, 10, 1)],
-        lambda tx: tx.park(Letter(Record("orders", 0, 9, None, b'{"at": 77}'), "no")),
+        lambda tx: tx.park(FailedRecord(Record("orders", 0, 9, None, b'{"at": 77}'), "no")),
     )
     number = ids(ledger)[-1]
     done = run("dead-letters", "replay", "billing", "--id", str(number), "--execute", TIDEGATE_LEDGER=url)

@@ -16,19 +16,19 @@ import redis
 from confluent_kafka.admin import AdminClient, NewTopic
 from sqlalchemy import create_engine, text
 from tests.confidential.login import broker_with_login
+from tests.ports import refused_port
 from typer.testing import CliRunner, Result
 
 from tidegate import open_ledger
 from tidegate.cli import ExitCode
 from tidegate.cli import main as _registered  # noqa: F401
-from tidegate.cli.root import app
+from tidegate.cli.doctor import examine_ledger
+from tidegate.cli.options import app
 from tidegate.core.findings import Finding, Verdict
-from tidegate.kafka.examining import examine_cluster
-from tidegate.ledger.examining import examine_ledger
-from tidegate.ledger.sql.examining import network_file_system
+from tidegate.kafka.doctor import examine_cluster
+from tidegate.ledger.sql.doctor import network_file_system
 from tidegate.sandbox import Kafka, MariaDB, MySQL, Postgres, Redis
 from tidegate.sandbox.database import Database
-from tidegate.sandbox.ports import free_port
 
 from .golden import check_golden
 
@@ -85,7 +85,7 @@ def test_a_wrong_password_for_the_broker_is_a_fault_and_is_not_shown() -> None:
 
 
 def test_no_broker_is_a_fault() -> None:
-    said = of(findings(TIDEGATE_KAFKA=f"127.0.0.1:{free_port()}", TIDEGATE_LEDGER="memory://"), "broker", "fault")
+    said = of(findings(TIDEGATE_KAFKA=f"127.0.0.1:{refused_port()}", TIDEGATE_LEDGER="memory://"), "broker", "fault")
     assert "connection refused" in said
     said = of(findings(TIDEGATE_KAFKA="nowhere.invalid:9092", TIDEGATE_LEDGER="memory://"), "broker", "fault")
     assert "nowhere.invalid:9092: the name is not known" in said
@@ -93,13 +93,13 @@ def test_no_broker_is_a_fault() -> None:
 
 
 def test_a_server_that_is_no_broker_is_a_fault(redis_server: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.kafka.examining._ANSWER", 1.0)
+    monkeypatch.setattr("tidegate.kafka.doctor._ANSWER", 1.0)
     found = findings(TIDEGATE_KAFKA=f"{redis_server.host}:{redis_server.port}", TIDEGATE_LEDGER="memory://")
     assert "can be reached, but does not answer" in of(found, "broker", "fault")
 
 
 def test_an_address_that_the_broker_gives_and_nobody_can_reach_is_a_fault() -> None:
-    wrong = free_port()
+    wrong = refused_port()
     with Kafka(advertised=("127.0.0.1", wrong)) as kafka:
         found = findings(TIDEGATE_KAFKA=f"{kafka.host}:{kafka.port}", TIDEGATE_LEDGER="memory://")
     assert "1 of cluster" in of(found, "broker", "ok")
@@ -167,7 +167,7 @@ def test_less_than_exactly_once_is_warned_of(tmp_path: Path) -> None:
 
 
 def test_a_database_that_is_not_there_is_a_fault(server: Database) -> None:
-    found = findings(TIDEGATE_LEDGER=server.url_for(port=free_port(), password=PLANTED))
+    found = findings(TIDEGATE_LEDGER=server.url_for(port=refused_port(), password=PLANTED))
     assert "cannot open the ledger" in of(found, "ledger", "fault")
 
 
@@ -208,21 +208,25 @@ CONSUMER = {
     "positions": "SELECT, INSERT, UPDATE",
     "groups": "SELECT, INSERT, UPDATE",
     "journal": "SELECT, INSERT",
+    "history": "SELECT, INSERT",
     "dead_letters": "SELECT, INSERT",
     "deployments": "SELECT, INSERT",
+    "changes": "SELECT, INSERT, DELETE",
 }
 
 
 def test_a_missing_right_is_a_fault_that_names_it(server: Database, prefix: str) -> None:
-    url = login(server, prefix, {**CONSUMER, "positions": "SELECT, INSERT", "journal": "SELECT"})
+    given = {**CONSUMER, "positions": "SELECT, INSERT", "journal": "SELECT", "changes": "SELECT, INSERT"}
+    url = login(server, prefix, given)
     said = of(findings(TIDEGATE_LEDGER=url, TIDEGATE_LEDGER__PREFIX=prefix), "grants", "fault")
-    assert f"the login may not UPDATE on {prefix}positions, INSERT on {prefix}journal →" in said
+    lacking = f"UPDATE on {prefix}positions, INSERT on {prefix}journal, DELETE on {prefix}changes"
+    assert f"the login may not {lacking} →" in said
 
 
 def test_rights_of_operators_are_wanted_and_not_needed(server: Database, prefix: str) -> None:
     url = login(server, prefix, CONSUMER)
     said = of(findings(TIDEGATE_LEDGER=url, TIDEGATE_LEDGER__PREFIX=prefix), "grants", "warning")
-    assert f"DELETE on {prefix}journal, UPDATE on {prefix}dead_letters, DELETE on {prefix}dead_letters" in said
+    assert f"DELETE on {prefix}journal, DELETE on {prefix}history, UPDATE on {prefix}dead_letters, DELETE on" in said
 
 
 def test_the_examination_changes_nothing_and_finds_a_good_ledger_good(server: Database, prefix: str) -> None:
@@ -248,13 +252,15 @@ def test_tables_of_a_newer_version_or_missing_ones_are_faults(server: Database, 
 
 def test_a_database_that_may_lose_commits_is_warned_of(server: Database, prefix: str) -> None:
     if isinstance(server, (MariaDB, MySQL)):
-        with open_ledger(server.url, prefix=prefix) as ledger:
-            is_weak = any("innodb_flush_log" in each.said for each in examine_ledger(ledger))
-        engine = create_engine(server.url)
-        with engine.connect() as conn:
-            setting = conn.execute(text("SELECT @@innodb_flush_log_at_trx_commit")).scalar()
-        engine.dispose()
-        assert is_weak == (setting != 1)
+        url = server.url.replace("mysql+", "mariadb+") if isinstance(server, MariaDB) else server.url
+        setting = "innodb_flush_log_at_trx_commit"
+        try:
+            for value, is_weak in ((2, True), (1, False)):
+                sql(server, f"SET GLOBAL {setting} = {value}")
+                with open_ledger(url, prefix=prefix) as ledger:
+                    assert any(f"{setting} is {value}" in each.said for each in examine_ledger(ledger)) == is_weak
+        finally:
+            sql(server, f"SET GLOBAL {setting} = 1")
         return
     sql(server, f"ALTER ROLE {_user(server)} SET synchronous_commit = off")
     try:
@@ -349,9 +355,9 @@ def test_a_good_setup_is_found_good(kafka: Kafka, postgres: Postgres, tmp_path: 
 
 
 def test_what_is_printed_is_stable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.cli.doctor.examination.check_versions", lambda: Finding.ok("versions", "all of them"))
+    monkeypatch.setattr("tidegate.cli.doctor.check_versions", lambda: Finding.ok("versions", "all of them"))
     monkeypatch.setattr(
-        "tidegate.cli.doctor.examination.check_java", lambda *, is_needed: Finding.ok("java", "\x1b[31m/usr/bin/java")
+        "tidegate.cli.doctor.check_java", lambda *, is_needed: Finding.ok("java", "\x1b[31m/usr/bin/java")
     )
     environ = {"TIDEGATE_KAFKA": "127.0.0.1:1", "TIDEGATE_LEDGER": "memory://"}
     check_golden("doctor.txt", invoke(**environ).stdout)

@@ -12,6 +12,7 @@ import secrets
 import signal
 import sqlite3
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,9 +25,8 @@ from typer.testing import CliRunner, Result
 from tidegate import Ledger, Producer, Span, TopicPartition, open_ledger
 from tidegate.cli import ExitCode
 from tidegate.cli import main as _registered  # noqa: F401
-from tidegate.cli.names import complete_groups, complete_topics
-from tidegate.cli.output import Column, table
-from tidegate.cli.root import app
+from tidegate.cli.options import app, complete_groups, complete_topics
+from tidegate.cli.output import Heading, table
 from tidegate.operate import Survey
 from tidegate.sandbox import Kafka
 
@@ -91,7 +91,7 @@ def small(kafka: Kafka, tmp_path: Path) -> Iterator[Place]:
 def filled(ledger: Ledger[Any], kafka: Kafka, environ: dict[str, str]) -> Place:
     topic = topics.create(kafka.bootstrap, 3, config={"retention.ms": "-1"})
     wait_for_leaders(Survey({"bootstrap.servers": kafka.bootstrap}, seconds=20.0), topic, 3)
-    with Producer(kafka.bootstrap) as producer:
+    with Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True}) as producer:
         for number in range(20):
             producer.send(topic, b"%d" % number, partition=number % 2, timestamp=LONG_AGO)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
@@ -162,25 +162,52 @@ def test_the_journal_is_filtered_and_cut(small: Place) -> None:
     claims = small.ledger.claim("billing", [TopicPartition(small.topic, 1)])
     for offset in range(6, 10):
         small.ledger.transact(claims, [Span(TopicPartition(small.topic, 1), offset, offset + 1, 1)])
+        claims = small.ledger.claim("billing", [TopicPartition(small.topic, 1)])
 
     def shown(*options: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in small("journal", "billing", "--json", *options).splitlines()]
 
-    assert [entry["end"] for entry in shown("--limit", "2")] == [9, 10], "the newest, in the order of time"
+    newest = [(entry["kind"], entry["end"]) for entry in shown("--limit", "3")]
+    assert newest == [("claim", 9), ("advance", 10), ("claim", 10)], "the newest, in the order of time"
     assert {entry["partition"] for entry in shown("--topic", small.topic, "--partition", "0")} == {0}
     assert [entry["kind"] for entry in shown("--kind", "start")] == ["start", "start"]
     assert shown("--since", "2999-01-01T00:00:00Z") == []
     assert len(shown("--since", "24h")) == len(shown())
     assert "there are no such entries" in small("journal", "billing", "--kind", "loss")
     wrong = small.done("journal", "billing", "--since", "noon")
-    assert (wrong.exit_code, "--since: 'noon' is no time" in wrong.stderr) == (ExitCode.CONFIGURATION, True)
+    assert (wrong.exit_code, "--since: 'noon' is not a time" in wrong.stderr) == (ExitCode.CONFIGURATION, True)
     wrong = small.done("journal", "billing", "--partition", "1")
     assert (wrong.exit_code, "give --topic as well" in wrong.stderr) == (ExitCode.CONFIGURATION, True)
 
 
+def test_what_is_old_in_the_journal_is_shown_and_deleted_on_request(small: Place) -> None:
+    claims = small.ledger.claim("billing", [TopicPartition(small.topic, 1)])
+    small.ledger.release(claims)
+    time.sleep(0.01)  # an entry has to be older than the moment of pruning
+    before = list(small.ledger.journal("billing"))
+    shown = small("prune", "billing", "--older-than", "0s")
+    assert re.search(rf"billing +{len(before)} +{len(before)}\n", shown)
+    assert "nothing was changed; add --execute" in shown
+    assert re.search(rf"billing +{len(before)} +0\n", small("prune"))
+    assert list(small.ledger.journal("billing")) == before
+    done = json.loads(small("prune", "billing", "--older-than", "0s", "--execute", "--json"))
+    left = list(small.ledger.journal("billing"))
+    assert done["executed"] is True
+    assert done["groups"] == [{"group": "billing", "pruned": len(before) - len(left)}]
+    assert 0 < len(left) < len(before)
+    assert "billing: 0 entries were deleted" in small("prune", "billing", "--execute")
+    wrong = small.done("prune", "billing", TIDEGATE_LEDGER__LIMITS__RETENTION="0")
+    assert (wrong.exit_code, "say --older-than" in wrong.stderr) == (ExitCode.CONFIGURATION, True)
+    wrong = small.done("prune", "billing", "--older-than", "99999999999d")
+    assert (wrong.exit_code, "--older-than" in wrong.stderr) == (ExitCode.CONFIGURATION, True)
+    wrong = small.done("journal", "billing", "--since", "99999999999d")
+    assert (wrong.exit_code, "--since" in wrong.stderr) == (ExitCode.CONFIGURATION, True)
+    assert small("verify", "billing").count(" ok ") == 1
+
+
 def test_a_journal_that_does_not_add_up_is_named_and_ends_with_a_code(small: Place, tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "shop.db") as db:
-        db.execute("UPDATE tidegate_journal SET end_offset = 9 WHERE kind = 'advance' AND partition_id = 0")
+        db.execute("UPDATE tidegate_positions SET open_end = 9 WHERE partition_id = 0")
     db.close()
     shown = small("verify", code=ExitCode.FAILED)
     assert re.search(
@@ -206,12 +233,12 @@ def test_a_check_ends_with_a_code_if_something_is_wrong(small: Place) -> None:
     [
         (["status", "nobody"], "the ledger has no group 'nobody'; it has: billing, idle"),
         (["positions", "rewind", "billing", "TOPIC", "--to", "99"], "is beyond it"),
-        (["positions", "rewind", "billing", "TOPIC", "--to", "noon"], "'noon' is no place in a log"),
+        (["positions", "rewind", "billing", "TOPIC", "--to", "noon"], "'noon' is not a place in a log"),
         (["positions", "rewind", "billing", "nothing", "--to", "1"], "no position in topic 'nothing'"),
         (["topics", "describe", "nothing"], "there is no topic nothing"),
         (["groups", "describe", "nobody"], "neither Kafka nor the ledger knows"),
         (["status", "--ledger", "mysql://me:pl4nted@db/shop"], "--ledger has a password in it"),
-        (["status", "billing", "--member", "here"], "no address of a member"),
+        (["status", "billing", "--member", "here"], "not the address of a member"),
     ],
 )
 def test_what_cannot_be_is_told_with_its_code(small: Place, arguments: list[str], said: str) -> None:
@@ -320,7 +347,7 @@ def test_on_a_terminal_it_is_a_table_in_colour(small: Place, directory: Path) ->
 def test_a_narrow_terminal_goes_without_the_columns_that_can_be_spared(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    columns = [Column("topic"), Column("position", is_number=True), Column("owner", spare=1), Column("at", spare=2)]
+    columns = [Heading("topic"), Heading("position", is_number=True), Heading("owner", spare=1), Heading("at", spare=2)]
     rows = [("orders", 7, "x" * 30, "y" * 24)]
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")

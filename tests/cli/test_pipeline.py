@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from tidegate import TidegateError
 from tidegate.cli import ExitCode
-from tidegate.cli.pipeline_work import check_pipeline
-from tidegate.cli.root import app
+from tidegate.cli.options import app
+from tidegate.cli.pipeline_run import check_pipeline
 from tidegate.sandbox import Kafka
 from tidegate.settings import PipelineSettings
 
@@ -62,7 +62,7 @@ def topic(kafka: Kafka) -> str:
     name = f"orders-{uuid4().hex}"
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.create_topics([NewTopic(name, 2, 1)])[name].result(30)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
     for number in range(RECORDS):
         producer.produce(name, f'{{"id": {number}, "total": {number}.25}}' if number else '{"id": 0, "total": 0}')
     producer.produce(name, "no JSON")
@@ -175,7 +175,7 @@ def test_without_a_broker_there_is_nothing_to_run(run: Run, directory: Path) -> 
     [
         (["--once", "--every", "1s"], "--once and --every contradict each other"),
         (["--once", "--available-now"], "--once and --available-now contradict each other"),
-        (["--every", "soon"], "'soon' is no duration"),
+        (["--every", "soon"], "'soon' is not a duration"),
     ],
 )
 def test_options_that_cannot_be_are_refused(tmp_path: Path, options: list[str], said: str) -> None:

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from tidegate import TopicPartition
-from tidegate.cli.pipeline_progress import LiveProgress, LoggedProgress, progress_for
-from tidegate.cli.pipeline_summary import as_json, summary
+from tidegate.cli.pipeline import as_json, summary
+from tidegate.cli.pipeline_run import LiveProgress, LoggedProgress, progress_for
 from tidegate.spark import BatchReport, Report
 
 FIRST = BatchReport(1, "driver", records=1000, rows=990, dead_letters=10, lag=5000, seconds=0.5)

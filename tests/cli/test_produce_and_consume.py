@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from tests.producing import topics
 
-from tidegate import Producer, java_partition
+from tidegate import Producer
 from tidegate.cli import ExitCode
-from tidegate.cli.lines import LineReader, LineRefused
-from tidegate.cli.pace import Pace
+from tidegate.cli.topics import LineReader, LineRefused, Pace
+from tidegate.kafka import java_partition
 from tidegate.sandbox import Kafka
 
 from .conftest import COMMAND, Run, Start, environment
@@ -74,7 +74,7 @@ def test_keys_are_what_a_separator_is_behind(kafka: Kafka, feed: Feed) -> None:
 
 def test_everything_that_a_record_has_is_shown_as_json(kafka: Kafka, feed: Feed) -> None:
     topic = topics.create(kafka.bootstrap)
-    with Producer(kafka.bootstrap) as producer:
+    with Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True}) as producer:
         producer.send(topic, b"\xff\x00", key="k", headers=[("h", b"w"), ("none", None)], timestamp=1_700_000_000_000)
         producer.send(topic, None)
     shown = feed(b"", "consume", topic, "--json")
@@ -97,7 +97,7 @@ def test_following_goes_on_until_it_is_interrupted(kafka: Kafka, start: Start) -
     topic = topics.create(kafka.bootstrap)
     following = start("consume", topic, "--follow", "--kafka", kafka.bootstrap)
     assert following.stdout is not None
-    with Producer(kafka.bootstrap) as producer:
+    with Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True}) as producer:
         producer.send(topic, b"first").result(10)
         assert following.stdout.readline() == "first\n"
         producer.send(topic, b"second").result(10)
@@ -108,7 +108,7 @@ def test_following_goes_on_until_it_is_interrupted(kafka: Kafka, start: Start) -
 
 def test_a_reader_that_has_enough_is_no_error(kafka: Kafka, directory: Path) -> None:
     topic = topics.create(kafka.bootstrap)
-    with Producer(kafka.bootstrap) as producer:
+    with Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True}) as producer:
         for number in range(20_000):
             producer.send(topic, b"%d" % number)
     consuming = subprocess.Popen(
@@ -144,7 +144,7 @@ def test_a_line_that_cannot_be_sent_is_told_and_those_before_it_are_sent(
 
 def test_what_is_not_there_is_told_with_its_code(run: Run, feed: Feed) -> None:
     done = feed(b"v\n", "produce", "no-such-topic")
-    assert (done.returncode, b"create the topic, or mind its name" in done.stderr) == (ExitCode.FAILED, True)
+    assert (done.returncode, b"create the topic, or check its name" in done.stderr) == (ExitCode.FAILED, True)
     done = feed(b"", "consume", "no-such-topic")
     assert (done.returncode, b"there is no topic no-such-topic" in done.stderr) == (ExitCode.CONFIGURATION, True)
     nowhere = run("consume", "orders")

@@ -93,7 +93,9 @@ def test_what_cannot_be_loaded_is_a_usage_error_that_says_why(
 ) -> None:
     (directory / "broken.py").write_text("app = nothing")
     (directory / "needy.py").write_text("import not_there")
-    (directory / "unsafe.py").write_text("from tidegate.settings import refuse_unsafe\nrefuse_unsafe({'group.id': 1})")
+    (directory / "unsafe.py").write_text(
+        "from tidegate.kafka.config import refuse_unsafe\nrefuse_unsafe({'group.id': 1})"
+    )
     done = run("run", target)
     assert done.returncode == ExitCode.CONFIGURATION
     assert said in done.stderr

@@ -19,7 +19,7 @@ def test_a_sink_in_the_settings_needs_no_program(run: Run, directory: Path, kafk
     topic = f"orders-{uuid4().hex}"
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
     for number in range(100):
         producer.produce(topic, f'{{"id": {number}, "total": 1.5}}')
     producer.produce(topic, "no JSON")

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tidegate.cli.stopping import run_until_stopped
+from tidegate.cli.pipeline_run import run_until_stopped
 
 PROGRAM = """
 import signal, sys, threading
-from tidegate.cli.stopping import run_until_stopped
+from tidegate.cli.pipeline_run import run_until_stopped
 
 asked, told = threading.Event(), threading.Event()
 

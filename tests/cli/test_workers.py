@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.ports import two_free_ports
 
 from tidegate.cli import ExitCode
 
@@ -103,6 +104,7 @@ def test_no_secret_is_in_the_arguments_of_a_process(start: Start) -> None:
 
 
 def test_each_worker_serves_its_metrics_on_a_port_of_its_own(run: Run) -> None:
-    done = run("run", "shop:shows", "--workers", "2", "--metrics-port", "39100")
-    assert {line.rpartition(" ")[2] for line in done.stdout.splitlines()} == {"39100", "39101"}
+    first = two_free_ports()
+    done = run("run", "shop:shows", "--workers", "2", "--metrics-port", str(first))
+    assert {line.rpartition(" ")[2] for line in done.stdout.splitlines()} == {str(first), str(first + 1)}
     assert run("run", "shop:shows", "--workers", "2", "--metrics-port", "65535").returncode == ExitCode.CONFIGURATION

@@ -9,6 +9,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from tests.ports import refused_port
 
 from tidegate.sandbox import Kafka, Postgres
 from tidegate.sandbox.database import Database
@@ -73,13 +74,13 @@ def test_a_wrong_password_of_the_ledger_is_not_told(server: Database, kafka: Kaf
 
 
 def test_the_password_of_a_ledger_that_is_not_there_is_not_told(server: Database, kafka: Kafka, tmp_path: Path) -> None:
-    told = run(tmp_path, kafka.bootstrap, server.url_for(password=SECRET, port=free_port()))
+    told = run(tmp_path, kafka.bootstrap, server.url_for(password=SECRET, port=refused_port()))
     assert "cannot open the ledger" in told
     assert SECRET not in told
 
 
 def test_the_password_of_a_broker_that_is_not_there_is_not_told(tmp_path: Path) -> None:
-    told = run(tmp_path, f"127.0.0.1:{free_port()}", f"sqlite:///{tmp_path / 'shop.db'}", seconds=8)
+    told = run(tmp_path, f"127.0.0.1:{refused_port()}", f"sqlite:///{tmp_path / 'shop.db'}", seconds=8)
     assert "billing" in told
     assert SECRET not in told
 
@@ -95,7 +96,7 @@ def test_an_address_that_is_none_is_not_repeated(ledger: str, kafka: Kafka, tmp_
 
 def test_metrics_and_the_arguments_of_workers_tell_nothing(postgres: Postgres, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(APP)
-    down = f"127.0.0.1:{free_port()}"
+    down = f"127.0.0.1:{refused_port()}"
     (tmp_path / "tidegate.toml").write_text(SETTINGS.format(kafka=down, ledger=postgres.url, secret=SECRET))
     port = free_port()
     command = [sys.executable, "-m", "tidegate.cli", "run", "shop:app", "--workers", "2", "--metrics-port", str(port)]

@@ -22,7 +22,7 @@ from tidegate.core.arguments import (
     setting,
     several,
 )
-from tidegate.core.errors import ConfigurationError
+from tidegate.errors import ConfigurationError
 
 
 class Colour(StrEnum):

@@ -9,21 +9,25 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tidegate.core.assignment import Assignment, Claiming, Reading, Reclaiming, StoodDown
-from tidegate.core.batching import Batch
-from tidegate.core.commands import (
+from tidegate.core.assignment import (
+    Assignment,
+    Claiming,
     ClaimPartitions,
     Command,
     DropBuffers,
     PausePartitions,
+    Reading,
+    Reclaiming,
     ReclaimPartitions,
     ReleaseClaims,
     ResumePartitions,
     SeekTo,
+    StoodDown,
 )
+from tidegate.core.batches import Batch
 from tidegate.core.positions import GroupState, Position
 from tidegate.core.records import Record, TopicPartition
-from tidegate.core.spans import Claim, Span
+from tidegate.core.work import Claim, Span
 
 A, B, C = (TopicPartition("orders", number) for number in range(3))
 SESSION = 10.0

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.batching import Batch, BatchBounds, Batching
-from tidegate.core.errors import ConfigurationError
+from tidegate.core.batches import Batch, BatchBounds, Batching, Pacing, Tried
 from tidegate.core.records import Record, TopicPartition
-from tidegate.core.spans import Span
-from tidegate.core.tries import Tried
+from tidegate.core.work import Span
+from tidegate.errors import ConfigurationError
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 TRIES = {(A, 0): Tried(2)}
@@ -292,3 +293,142 @@ def test_the_bytes_of_what_is_left_are_right_however_it_was_handed_out(sizes: li
         left = left[len(taken) :]
         assert batching.bytes == sum(left)
     assert not left
+
+
+def paced(*counts: int) -> tuple[Pacing, list[Batch]]:
+    """Partitions with batches of so many records each."""
+    batches = []
+    for number, count in enumerate(counts):
+        tp = TopicPartition("orders", number)
+        batches.append(Batch(7, Span(tp, 0, count, count), tuple(record(offset, tp) for offset in range(count))))
+    return Pacing(Random(0)), batches
+
+
+def test_a_batch_is_cut_behind_a_record_and_takes_along_what_is_known_of_its_own_records() -> None:
+    records = tuple(record(offset) for offset in (3, 5, 9))
+    tries = {(A, 5): Tried(1), (A, 9): Tried(2)}
+    batch = Batch(7, Span(A, 2, 20, 3), records, tries)
+    assert batch.cut(2) == (
+        Batch(7, Span(A, 2, 6, 2), records[:2], {(A, 5): Tried(1)}),
+        Batch(7, Span(A, 6, 20, 1), records[2:], {(A, 9): Tried(2)}),
+    )
+
+
+def test_after_each_conflict_half_as_much_goes_at_once_down_to_one_record_and_grows_again() -> None:
+    pacing, (batch,) = paced(8)
+    sizes = []
+    part, now = batch, 0.0
+    for _ in range(5):
+        pacing.conflicted(part, now)
+        now += 10
+        (part,), (rest,) = pacing.choose([batch], now)
+        assert part.span.end == rest.span.start
+        sizes.append(len(part.records))
+    assert sizes == [4, 2, 1, 1, 1]
+    for limit in (2, 4, None):
+        pacing.committed([part.span])
+        assert pacing.limit(A) == limit
+    assert not pacing
+
+
+def test_after_a_conflict_a_partition_waits_for_a_while_that_grows_with_their_number() -> None:
+    class Longest(Random):
+        def random(self) -> float:
+            return 1.0
+
+    _, (batch,) = paced(8)
+    pacing = Pacing(Longest())
+    waits = []
+    for _ in range(8):
+        pacing.conflicted(batch, 0.0)
+        waits.append(next(after for after in (0.04, 0.08, 0.16, 0.32, 0.64, 1.0) if pacing.choose([batch], after)[0]))
+    assert waits == [0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0]
+    for _ in range(3000):  # of one record, for hours
+        pacing.conflicted(batch, 0.0)
+    assert pacing.choose([batch], 1.0)[0]
+
+
+def test_a_partition_that_goes_in_parts_goes_by_itself_and_takes_turns_with_the_others() -> None:
+    pacing, (first, second, third) = paced(4, 4, 4)
+    pacing.conflicted(first, 0.0)
+    chosen = [pacing.choose([first, second, third], now)[0] for now in (10.0, 11.0, 12.0)]
+    part, _ = first.cut(2)
+    assert chosen == [[part], [second, third], [part]]
+
+
+def test_partitions_that_go_in_parts_come_one_after_the_other() -> None:
+    pacing, batches = paced(4, 4, 4)
+    for batch in batches:
+        pacing.conflicted(batch, 0.0)
+    chosen = [pacing.choose(batches, now)[0] for now in (10.0, 11.0, 12.0, 13.0)]
+    assert sorted(batch.span.partition.partition for (batch,) in chosen[:3]) == [0, 1, 2]
+    assert chosen[3] == chosen[0]
+
+
+def test_a_partition_that_waits_after_a_conflict_does_not_hold_the_others_up() -> None:
+    pacing, (first, second) = paced(4, 4)
+    pacing.conflicted(first, 1e9)
+    assert pacing.choose([first, second], 0.0) == ([second], [first])
+    assert pacing.choose([first], 0.0) == ([], [first])
+
+
+@given(count=st.integers(1, 600), bad=st.sets(st.integers(0, 599), min_size=1, max_size=3))
+def test_a_refused_record_is_found_in_a_few_steps_whatever_else_is_refused(count: int, bad: set[int]) -> None:
+    bad = {offset for offset in bad if offset < count} or {0}
+    pacing, (whole,) = paced(count)
+    found, steps, left = set[int](), 0, whole
+    while left is not None:
+        (part,), rest = pacing.choose([left], float(steps)) if pacing else ([left], [])
+        steps += 1
+        within = bad & {each.offset for each in part.records} - found
+        if within and len(part.records) > 1:
+            pacing.refused(part)
+            continue
+        found |= within
+        pacing.committed([part.span])
+        left = rest[0] if rest else None
+    assert found == bad
+    assert steps <= 4 + 3 * len(bad) * count.bit_length()
+
+
+def test_what_is_dropped_is_forgotten() -> None:
+    pacing, (batch,) = paced(8)
+    pacing.conflicted(batch, 0.0)
+    pacing.forget([A, B])
+    assert not pacing
+    pacing.committed([batch.span])
+
+
+def test_a_turn_that_keeps_others_waiting_is_cut_short_and_grows_again_without_turns() -> None:
+    pacing, (batch,) = paced(1000)
+    pacing.committed([batch.span], turn=0.1)
+    assert not pacing
+    pacing.committed([batch.span], turn=1.0)
+    assert pacing.limit(A) == 400
+    pacing.committed([Span(A, 0, 400, 400)], turn=0.8)
+    assert pacing.limit(A) == 200
+    pacing.committed([Span(A, 0, 1, 1)], turn=9.0)
+    assert pacing.limit(A) == 1
+    for _ in range(10):
+        pacing.committed([Span(A, 0, 1, 1)])
+    assert not pacing
+
+
+def test_partitions_that_have_their_turn_go_together_in_parts() -> None:
+    pacing, (first, second) = paced(1000, 100)
+    pacing.committed([first.span, second.span], turn=4.0)
+    (part, other), left = pacing.choose([first, second], 0.0)
+    assert [len(part.records), len(other.records)] == [100, 10]
+    assert [len(batch.records) for batch in left] == [900, 90]
+
+
+def test_while_turns_are_taken_partitions_that_ran_into_conflicts_go_together_and_those_with_a_suspect_do_not() -> None:
+    pacing, batches = paced(8, 8, 8)
+    pacing.conflicted(batches[0], 0.0)
+    pacing.conflicted(batches[1], 0.0)
+    pacing.refused(batches[2])
+    (part,), _ = pacing.choose(batches, 10.0)
+    assert part.span.partition.partition == 2
+    pacing.committed([Span(A, 0, 4, 4)], turn=0.1)
+    chosen = [pacing.choose(batches, now)[0] for now in (11.0, 12.0)]
+    assert [[batch.span.partition.partition for batch in each] for each in chosen] == [[0, 1], [2]]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.core.claiming import ClaimRequest, Standing, standing
-from tidegate.core.errors import IdentityChanged
 from tidegate.core.journal import Kind
-from tidegate.core.positions import Identity, Position
+from tidegate.core.positions import ClaimRequest, Identity, Position, Standing, standing
 from tidegate.core.records import TopicPartition
-from tidegate.core.spans import Claim
+from tidegate.core.work import Claim
+from tidegate.errors import IdentityChanged
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 ROW = Position(A, 5, 3, "other", "token", 9, Identity("c", "t"), "first")

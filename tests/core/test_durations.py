@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.core.durations import seconds_of
-from tidegate.core.errors import ConfigurationError
+from tidegate.core.text import seconds_of
+from tidegate.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(
@@ -27,5 +27,5 @@ def test_a_duration_is_a_number_of_seconds(written: str | float, seconds: float)
 
 @pytest.mark.parametrize("written", ["", "s", "1 week", "-1s", "1s 2m", -1, float("nan"), float("inf"), True])
 def test_what_is_no_duration_is_refused(written: str | float) -> None:
-    with pytest.raises(ConfigurationError, match="is no duration; write '500ms'"):
+    with pytest.raises(ConfigurationError, match="is not a duration; write '500ms'"):
         seconds_of(written)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.journal import Break, Entry, Kind, Trail, Verification
+from tidegate.core.journal import WRITTEN_LATE, Break, Entry, Kind, Trail, Verification
 from tidegate.core.positions import Identity, Position
 from tidegate.core.records import TopicPartition
-from tidegate.core.spans import Move, Span, Step, Work
+from tidegate.core.work import Advance, Move, Span, Work
 
 TP = TopicPartition("orders", 0)
+NOW = datetime(2026, 11, 16, tzinfo=UTC)
 
 
 def history(seed: int, length: int = 12) -> tuple[Position, list[Entry]]:
@@ -33,21 +35,26 @@ def history(seed: int, length: int = 12) -> tuple[Position, list[Entry]]:
             case move:
                 claim = row.claim("billing")
                 span = Span(TP, row.next_offset, row.next_offset + rng.randint(1, 9))
-                change = row.advanced(Step(claim, span), Work.of({TP: claim}, [span], move=Move(move)))
+                now = NOW + timedelta(seconds=rng.choice((0, 30, 90)) * number)
+                change = row.advanced(Advance(claim, span), Work.of({TP: claim}, [span], move=Move(move)), now)
         row = change.position
+        entries += [change.closed] if change.closed else []
         entries += change.entries
-    return row, entries
+    return row, [*entries, row.open.entry(row)] if row.open else entries
 
 
-def followed(entries: list[Entry], *, next_offset: int, epoch: int, seq: int) -> tuple[int, Break | None]:
-    trail = Trail(TP, next_offset=next_offset, epoch=epoch, seq=seq)
+def followed(
+    entries: list[Entry], *, next_offset: int, epoch: int, seq: int, owner: str | None = "me"
+) -> tuple[int, Break | None]:
+    trail = Trail(TP)
     for entry in entries:
         trail.follow(entry)
-    return trail.count, trail.end()
+    trail.end(next_offset=next_offset, epoch=epoch, owner=owner, seq=seq)
+    return trail.count, trail.broken
 
 
 def verified(row: Position, entries: list[Entry]) -> tuple[int, Break | None]:
-    return followed(entries, next_offset=row.next_offset, epoch=row.epoch, seq=row.seq)
+    return followed(entries, next_offset=row.next_offset, epoch=row.epoch, owner=row.owner, seq=row.seq)
 
 
 @given(st.integers(0, 10_000))
@@ -59,12 +66,14 @@ def test_whatever_may_happen_to_a_position_is_proven(seed: int) -> None:
 @given(st.integers(0, 10_000), st.integers(0, 12))
 def test_a_pruned_journal_is_proven_from_its_first_entry_on(seed: int, pruned: int) -> None:
     row, entries = history(seed)
+    pruned = min(pruned, len(entries) - 1)
     assert verified(row, entries[pruned:]) == (len(entries) - pruned, None)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 11))
 def test_an_entry_that_is_missing_is_named(seed: int, missing: int) -> None:
     row, entries = history(seed)
+    missing = min(missing, len(entries) - 2)
     _, fault = verified(row, entries[:missing] + entries[missing + 1 :])
     assert fault is not None
     assert fault.seq == missing + 2
@@ -74,6 +83,7 @@ def test_an_entry_that_is_missing_is_named(seed: int, missing: int) -> None:
 @given(st.integers(0, 10_000), st.integers(1, 12), st.sampled_from(["start", "end", "epoch", "seq"]))
 def test_an_entry_that_was_changed_is_found(seed: int, index: int, what: str) -> None:
     row, entries = history(seed)
+    index = min(index, len(entries) - 1)
     entries[index] = entries[index]._replace(**{what: getattr(entries[index], what) + 1})
     assert verified(row, entries)[1] is not None
 
@@ -118,6 +128,32 @@ def test_a_journal_has_to_end_at_the_position(stored: tuple[int, int, int], said
     _, fault = followed([CLAIMED], next_offset=next_offset, epoch=epoch, seq=seq)
     assert fault is not None
     assert f"ends at {said}" in fault.reason
+
+
+def test_a_journal_has_to_end_with_the_owner() -> None:
+    _, fault = followed([CLAIMED], next_offset=5, epoch=1, seq=2, owner="you")
+    assert fault is not None
+    assert "the journal ends at owner me, but the position is at you" in fault.reason
+
+
+def test_entries_without_a_position_are_a_break() -> None:
+    trail = Trail(TP)
+    trail.follow(CLAIMED)
+    assert trail.broken == (TP, 2, "the journal has entries, but the position is gone")
+
+
+def test_an_entry_that_comes_again_is_a_break() -> None:
+    _, fault = followed([CLAIMED, CLAIMED], next_offset=5, epoch=1, seq=2)
+    assert fault == (TP, 2, "it comes behind entry 2")
+
+
+def test_what_was_written_late_may_be_all_that_pruning_has_left_of_its_time() -> None:
+    late = entry(3, Kind.ADVANCE, 5, 8)._replace(note=WRITTEN_LATE)
+    later = entry(6, Kind.CLAIM, 9, 9, epoch=3)
+    assert followed([late, later], next_offset=9, epoch=3, seq=6) == (2, None)
+    _, fault = followed([CLAIMED, late, later], next_offset=9, epoch=3, seq=6)
+    assert fault is not None
+    assert "entries 4 to 5 are missing" in fault.reason
 
 
 def test_a_journal_begins_with_a_start() -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.errors import InvalidName
-from tidegate.core.names import GROUP_BYTES, TOPIC_LENGTH, check_group, check_topic
+from tidegate.core.records import GROUP_BYTES, TOPIC_LENGTH, check_group, check_topic
+from tidegate.errors import InvalidName
 
 
 @given(st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=TOPIC_LENGTH))

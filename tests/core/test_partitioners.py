@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.core.partitioners import RoundRobin, java_partition, murmur2
+from tidegate.kafka.partitioners import RoundRobin, java_partition, murmur2
 
 # Made with org.apache.kafka.common.utils.Utils.murmur2 of Kafka 4.3.1; tests/producing compares many more with it.
 KNOWN = {

@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.errors import ConfigurationError, LedgerUnavailable
-from tidegate.core.records import TopicPartition
-from tidegate.core.recovery import (
+from tidegate.core.policies import (
     Again,
     Backoff,
     DeadLetter,
     Fail,
+    LogOffsets,
     Lose,
     OutOfRange,
     Park,
@@ -24,8 +23,9 @@ from tidegate.core.recovery import (
     decide,
     out_of_range,
 )
-from tidegate.core.spans import Span
-from tidegate.core.start import LogOffsets
+from tidegate.core.records import TopicPartition
+from tidegate.core.work import Span
+from tidegate.errors import ConfigurationError, LedgerUnavailable
 
 TP = TopicPartition("orders", 0)
 LOG = LogOffsets(10, 20)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.core.errors import ConfigurationError
+from tidegate.core.policies import Earliest, Latest, LogOffsets, Start, StartStrategy, Timestamp
 from tidegate.core.records import TopicPartition
-from tidegate.core.start import Earliest, Latest, LogOffsets, Start, StartStrategy, Timestamp
+from tidegate.errors import ConfigurationError
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LOGS = {A: LogOffsets(10, 90, 40), B: LogOffsets(0, 7, None)}

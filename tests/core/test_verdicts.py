@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.verdicts import SETTLING, Observation, Rewind, State, verdict, worst
+from tidegate.operate.states import SETTLING, Observation, Rewind, State, verdict, worst
 
 WINDOW = 60.0
 
@@ -60,9 +60,10 @@ def test_time_without_an_owner_does_not_count_as_a_stall() -> None:
     assert verdict(saw, window=WINDOW) is State.OK
 
 
-def test_without_an_owner_it_is_stopped_whatever_its_lag() -> None:
-    for end in (5, 500, None):
+def test_without_an_owner_it_is_stopped_if_something_may_be_unread_and_else_idle() -> None:
+    for end in (6, 500, None):
         assert verdict(seen((0, 5, end), owned=False), window=WINDOW) is State.STOPPED
+    assert verdict(seen((0, 5, 5), owned=False), window=WINDOW) is State.IDLE
 
 
 def test_a_position_that_was_moved_back_is_rewound_until_it_is_where_it_was() -> None:

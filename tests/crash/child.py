@@ -48,8 +48,8 @@ class Child:
         """Overwritten by what shall happen."""
 
 
-def die_at(fatal: str) -> None:
-    child = Child(Place(sys.argv[2], sys.argv[3]))
+def die_at(place: Place, fatal: str) -> None:
+    child = Child(place)
     if not child.place.is_redis and fatal in {"begin", "commit"}:
         patch_dialect(child)
 
@@ -63,8 +63,12 @@ def die_at(fatal: str) -> None:
 
 def patch_dialect(child: Child) -> None:
     """Tell when BEGIN is done and when COMMIT is about to be sent."""
-    dialect = child.ledger._store().dialect  # type: ignore[attr-defined]
-    begin, commit = dialect.begin, dialect.commit
+    ledger: Any = child.ledger
+    if child.place.is_duckdb:
+        dialect, names = ledger, ("_begin", "_commit")
+    else:
+        dialect, names = ledger._store().dialect, ("begin", "commit")
+    begin, commit = (getattr(dialect, name) for name in names)
 
     def begin_and_tell(conn: Any) -> None:
         begin(conn)
@@ -74,12 +78,13 @@ def patch_dialect(child: Child) -> None:
         child.reached("commit")
         commit(conn)
 
-    dialect.begin, dialect.commit = begin_and_tell, tell_and_commit
+    for name, told in zip(names, (begin_and_tell, tell_and_commit), strict=True):
+        setattr(dialect, name, told)
 
 
-def die_while_committing(delay: str) -> None:
+def die_while_committing(place: Place, delay: str) -> None:
     """For a store without a network in between: death comes some microseconds after COMMIT was called."""
-    child = Child(Place(sys.argv[2], sys.argv[3]))
+    child = Child(place)
     patch_dialect(child)
 
     def reached(step: str) -> None:
@@ -97,9 +102,9 @@ def die_while_committing(delay: str) -> None:
     child.work()
 
 
-def freeze(how: str) -> None:
+def freeze(place: Place, how: str) -> None:
     """Freeze inside the transaction; when let go on, say how it ended."""
-    child = Child(Place(sys.argv[2], sys.argv[3]))
+    child = Child(place)
     stop = {"idle": stop_idle, "bulk": stop_in_bulk_load}[how]
     try:
         child.work(during=lambda tx: stop(child.place, tx))
@@ -135,7 +140,13 @@ def feed(pipe: Path, line: bytes) -> None:
         out.write(line)
 
 
+def carry_out(command: str, url: str, prefix: str) -> None:
+    """Do what a command says, with a colon before its argument, on a place."""
+    name, _, argument = command.partition(":")
+    work = {"die": die_at, "commit": die_while_committing, "freeze": freeze, "live": die_at}[name]
+    work(Place(url, prefix), argument)
+
+
 if __name__ == "__main__":
     assert BATCH > 0
-    name, _, argument = sys.argv[1].partition(":")
-    {"die": die_at, "commit": die_while_committing, "freeze": freeze, "live": die_at}[name](argument)
+    carry_out(*sys.argv[1:])

@@ -30,14 +30,13 @@ def fresh() -> Iterator[Callable[[str], Place]]:
 
 def place_in(store: str, request: pytest.FixtureRequest) -> Place:
     make, folder = request.getfixturevalue("fresh"), request.getfixturevalue("tmp_path")
-    made = make(
-        f"sqlite:///{folder / 'ledger.db'}" if store == "sqlite" else request.getfixturevalue(SERVERS[store]).url
-    )
+    files = {"sqlite": f"sqlite:///{folder / 'ledger.db'}", "duckdb": f"duckdb:///{folder / 'ledger.duckdb'}"}
+    made = make(files[store] if store in files else request.getfixturevalue(SERVERS[store]).url)
     assert isinstance(made, Place)
     return made
 
 
-@pytest.fixture(params=["sqlite", "mariadb", "mysql", "postgres", "pgbouncer", "redis"])
+@pytest.fixture(params=["sqlite", "mariadb", "mysql", "postgres", "pgbouncer", "redis", "duckdb"])
 def place(request: pytest.FixtureRequest) -> Place:
     """Each store."""
     return place_in(request.param, request)

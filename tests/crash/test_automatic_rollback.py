@@ -13,7 +13,9 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.exc import OperationalError
 from tests.crash.place import BATCH, GROUP, ORDERS, Place, span_at
 
-from tidegate import Ledger, Outcome, TransactionBroken, open_ledger
+from tidegate import Ledger, open_ledger
+from tidegate.errors import TransactionBroken
+from tidegate.ledger import Outcome
 
 SPAN = span_at(0)
 

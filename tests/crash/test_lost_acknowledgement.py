@@ -9,7 +9,9 @@ import pytest
 from tests.crash.place import BATCH, GROUP, ORDERS, Place, span_at
 from tests.crash.test_kill import commits
 
-from tidegate import Fenced, Ledger, NotCommitted, Outcome
+from tidegate import Fenced, Ledger
+from tidegate.errors import NotCommitted
+from tidegate.ledger import Outcome
 from tidegate.sandbox import Proxy
 from tidegate.sandbox.database import Database
 
@@ -44,6 +46,22 @@ def test_a_commit_whose_answer_is_lost_is_found_to_be_done(line: Line) -> None:
     assert result.outcome is Outcome.COMMITTED
     assert result.unknown_outcomes == 1
     assert line.place.check(line.ledger) == BATCH
+
+
+def test_a_commit_that_was_cut_and_whose_answer_is_lost_says_how_far_it_went(line: Line) -> None:
+    trap = line.proxy.swallow_one_reply(commits)
+    whole = span_at(0)
+    half = whole._replace(end=BATCH // 2, records=BATCH // 2)
+
+    def handler(tx: Any) -> None:
+        line.runs += 1
+        line.place.write(tx, half)
+        tx.cut([half if line.runs == 1 else half._replace(end=1, records=1)])
+
+    result = line.ledger.transact(line.claims, [whole], handler)
+    assert trap.fired
+    assert (result.outcome, result.unknown_outcomes, result.spans) == (Outcome.COMMITTED, 1, (half,))
+    assert line.place.check(line.ledger) == BATCH // 2
 
 
 def test_a_commit_that_never_arrives_is_done_again(line: Line) -> None:
@@ -92,6 +110,33 @@ def test_an_owner_that_was_superseded_while_its_answer_was_lost_is_fenced(line: 
     assert line.runs == 1
     assert fenced.value.owners[ORDERS] is not None
     assert line.place.check(rival) == 0
+
+
+@pytest.mark.parametrize("in_a_block", [False, True], ids=["transact", "block"])
+def test_an_owner_that_was_superseded_after_its_commit_is_not_told_that_nothing_was_written(
+    line: Line, *, in_a_block: bool
+) -> None:
+    rival = line.place.ledger()
+    trap = line.proxy.swallow_one_reply(commits)
+
+    def supersedes() -> None:
+        trap.wait(30)
+        line.proxy.cut()
+        rival.claim(GROUP, [ORDERS])
+        line.proxy.restore()
+
+    taking = threading.Thread(target=supersedes)
+    taking.start()
+    with pytest.raises(Fenced) as fenced:
+        if in_a_block:
+            with line.ledger.transaction(line.claims, [span_at(0)]) as tx:
+                line.handler(tx)
+        else:
+            line.ledger.transact(line.claims, [span_at(0)], line.handler)
+    taking.join()
+    assert "othing was written" not in str(fenced.value)
+    assert "not known whether this was committed" in str(fenced.value)
+    assert line.place.check(rival) == BATCH
 
 
 def takes_over(rival: Ledger[Any], line: Line) -> None:

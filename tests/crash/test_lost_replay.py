@@ -10,7 +10,8 @@ import pytest
 from tests.crash.place import GROUP, ORDERS, Place, span_at
 from tests.crash.test_kill import commits
 
-from tidegate import Ledger, Letter, Outcome, ParkedLetter, Record
+from tidegate import Ledger, Record
+from tidegate.ledger import FailedRecord, Outcome, StoredLetter
 from tidegate.sandbox import Proxy
 from tidegate.sandbox.database import Database
 
@@ -22,7 +23,7 @@ class Line:
     place: Place
     proxy: Proxy
     ledger: Ledger[Any]
-    parked: ParkedLetter
+    parked: StoredLetter
     runs: int = 0
 
     def replay(self) -> Any:
@@ -37,7 +38,7 @@ class Line:
 def line(server: Database, fresh: Callable[[str], Place]) -> Iterator[Line]:
     place = fresh(server.url)
     near = place.ledger()
-    letter = Letter(Record(*ORDERS, 3), "no")
+    letter = FailedRecord(Record(*ORDERS, 3), "no")
     near.transact(near.claim(GROUP, [ORDERS]), [span_at(0)], lambda tx: tx.park(letter))
     with Proxy(server.host, server.port) as proxy:
         far = place.ledger(url=server.url_for(port=proxy.port))

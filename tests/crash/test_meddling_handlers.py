@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
-from tests.crash.place import BATCH, GROUP, LIMITS, ORDERS, Place, span_at
+from tests.crash.place import BATCH, GROUP, ORDERS, Place, span_at
 
-from tidegate import Ledger, LedgerError, Letter, Outcome, Record, Span, TransactionBroken, open_ledger
+from tidegate import Ledger, Limits, Record, Span, open_ledger
+from tidegate.errors import LedgerError, TransactionBroken
+from tidegate.ledger import FailedRecord, Outcome
 
 SPAN = span_at(0)
 
@@ -122,14 +124,18 @@ CLOSING = [
 BREAKING = [close_the_driver_s_connection, invalidate]
 
 
+UNHURRIED = Limits()
+"""A busy machine may stand still for a second, and that is not what is tried here."""
+
+
 @pytest.fixture(params=["ours", "the user's"])
 def sql_ledger(request: pytest.FixtureRequest, sql_place: Place) -> Iterator[Ledger[Any]]:
     """On an engine of its own, or on the user's."""
     if request.param == "ours":
-        yield sql_place.ledger()
+        yield sql_place.ledger(UNHURRIED)
         return
     engine = create_engine(sql_place.url, pool_size=1, max_overflow=0, pool_timeout=2)
-    yield open_ledger(engine, prefix=sql_place.prefix, limits=LIMITS)
+    yield open_ledger(engine, prefix=sql_place.prefix, limits=UNHURRIED)
     engine.dispose()
 
 
@@ -163,7 +169,7 @@ def test_a_replay_that_closes_its_connection_leaves_the_letter_and_the_next_one_
 ) -> None:
     ledger = sql_place.ledger()
     claims = ledger.claim(GROUP, [ORDERS])
-    letter = Letter(Record(*ORDERS, 0), "no")
+    letter = FailedRecord(Record(*ORDERS, 0), "no")
     ledger.transact(claims, [SPAN], lambda tx: tx.park(letter))
     (parked,) = ledger.dead_letters(GROUP)
 

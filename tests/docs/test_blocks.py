@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 import typer.main
+from tools.commands import HEAD
 
-from tidegate.cli import main as _  # noqa: F401 - registers the commands
-from tidegate.cli.root import app
+from tidegate.cli.options import with_every_command
 from tidegate.settings import PipelineSettings, Settings
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-GENERATED = "commands.md"
 
 
 def blocks(language: str) -> list[Any]:
@@ -24,8 +23,7 @@ def blocks(language: str) -> list[Any]:
     return [
         pytest.param(block, id=f"{page.name}-{number}")
         for page in PAGES
-        if page.name != GENERATED
-        for number, block in enumerate(pattern.findall(page.read_text()))
+        for number, block in enumerate(pattern.findall(page.read_text().partition(HEAD)[0]))
     ]
 
 
@@ -56,11 +54,12 @@ def commands() -> list[Any]:
 
 @pytest.mark.parametrize("line", commands())
 def test_a_command_line_is_understood(line: str) -> None:
-    words = shlex.split(line.rpartition("|")[2], comments=True)
+    part = next(part for part in line.split("|") if "tidegate " in part)
+    words = shlex.split(part, comments=True)
     words = words[words.index("tidegate") + 1 :]
     for end in ("&", "<", ">"):
         words = words[: words.index(end)] if end in words else words
-    command: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(with_every_command())
     context = command.make_context("tidegate", [*words], resilient_parsing=False) if not words else None
     while hasattr(command, "commands") and words:
         name, *words = words

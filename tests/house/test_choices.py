@@ -10,7 +10,7 @@ from .sources import Source, python_files, read
 CHOICES = {
     *("Delivery", "CommitStrategy", "CommitMode", "OutOfRange", "Recreated", "Ordering", "Protocol", "Mode", "Action"),
     *("OnWeakTopic", "Partitioning", "OnError", "SinkFormat", "PipelineFormat", "Fail", "Skip", "DeadLetter", "Retry"),
-    *("Earliest", "Latest", "Timestamp"),
+    *("Earliest", "Latest", "Timestamp", "Tombstones", "UnknownFields"),
 }
 
 

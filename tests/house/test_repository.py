@@ -16,7 +16,7 @@ from packaging.version import Version
 
 from .sources import ROOT, Source, python_files, read
 
-LONGEST_FILE = 700
+LONGEST_FILE = 800
 UNSAFE_MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve"}
 UNSAFE_CALLS = {"eval", "exec"}
 ADDRESS = re.compile(

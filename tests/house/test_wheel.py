@@ -16,7 +16,18 @@ from packaging.requirements import Requirement
 
 from .sources import ROOT
 
-OPTIONAL = ["psycopg", "pymysql", "redis", "pyspark", "pyarrow", "msgspec", "prometheus_client", "starlette", "uvicorn"]
+OPTIONAL = [
+    "psycopg",
+    "pymysql",
+    "redis",
+    "duckdb",
+    "pyspark",
+    "pyarrow",
+    "prometheus_client",
+    "opentelemetry",
+    "starlette",
+    "uvicorn",
+]
 
 PROGRAM = """
 import importlib.util, sys
@@ -85,7 +96,7 @@ def empty_environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_the_wheel_needs_few_packages(empty_environment: Path) -> None:
     site_packages = next(empty_environment.parents[1].glob("lib/python*/site-packages"))
     (installed,) = metadata.distributions(name="tidegate", path=[str(site_packages)])
-    assert set(requirements(installed)) == {"confluent-kafka", "sqlalchemy", "typer"}
+    assert set(requirements(installed)) == {"confluent-kafka", "msgspec", "sqlalchemy", "typer"}
 
 
 def test_the_wheel_opens_a_sqlite_ledger_in_an_empty_environment(empty_environment: Path, tmp_path: Path) -> None:

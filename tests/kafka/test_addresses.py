@@ -6,13 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.ports import refused_port
 
-from tidegate.core.errors import BrokerUnavailable, ConfigurationError
 from tidegate.core.records import TopicPartition
-from tidegate.kafka.admin import Admin
-from tidegate.kafka.reader import Reader
-from tidegate.kafka.survey import Survey
-from tidegate.sandbox.ports import free_port
+from tidegate.errors import BrokerUnavailable, ConfigurationError
+from tidegate.kafka.cluster import Admin, Survey
+from tidegate.kafka.reader import TopicReader
 
 TP = TopicPartition("orders", 0)
 SECRET = "pl4nted"
@@ -20,7 +19,7 @@ SECRET = "pl4nted"
 
 @pytest.fixture
 def nowhere() -> dict[str, Any]:
-    return {"bootstrap.servers": f"127.0.0.1:{free_port()}", "sasl.password": SECRET, "log_level": 0}
+    return {"bootstrap.servers": f"127.0.0.1:{refused_port()}", "sasl.password": SECRET, "log_level": 0}
 
 
 ASK = pytest.mark.parametrize(
@@ -30,7 +29,7 @@ ASK = pytest.mark.parametrize(
         lambda kafka: Admin(kafka).partitions(["orders"]),
         lambda kafka: Admin(kafka).logs([TP]),
         lambda kafka: Admin(kafka).group_offsets("billing", [TP]),
-        lambda kafka: Reader(kafka, "orders"),
+        lambda kafka: TopicReader(kafka, "orders"),
         lambda kafka: Survey(kafka, seconds=0.5).groups(),
         lambda kafka: Survey(kafka, seconds=0.5).partitions(["orders"]),
     ],
@@ -51,7 +50,7 @@ def test_a_setting_that_librdkafka_does_not_know_is_told_as_such(
 def test_a_cluster_that_does_not_answer_is_named(
     nowhere: dict[str, Any], ask: Callable[[dict[str, Any]], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidegate.kafka.admin._SECONDS", 0.5)
+    monkeypatch.setattr("tidegate.kafka.cluster._SECONDS", 0.5)
     with pytest.raises(BrokerUnavailable) as error:
         ask(nowhere)
     assert f"Kafka at {nowhere['bootstrap.servers']}" in str(error.value)

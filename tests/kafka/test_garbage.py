@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import gc
 
-from tidegate.kafka.garbage import no_collection
+from tidegate.kafka.consumer import no_collection
 
 
 def test_the_collector_is_put_off_and_comes_back_also_after_an_error() -> None:

@@ -6,10 +6,9 @@ import logging
 
 import pytest
 
-from tidegate.core.protocols import Protocol
-from tidegate.kafka.config import admin_config, consumer_config
-from tidegate.kafka.log import ClientLog
-from tidegate.kafka.source import Source
+from tidegate.core.policies import GroupProtocol
+from tidegate.kafka.config import ClientLog, admin_config, consumer_config
+from tidegate.kafka.consumer import GroupConsumer
 
 FORM = "%s [%s] %s"
 REFUSED = "[thrd:b1:9092/1]: b1:9092/1: Connect to ipv4#10.0.0.1:9092 failed: Connection refused"
@@ -50,7 +49,9 @@ def test_a_consumer_without_a_broker_says_so_once_and_not_on_standard_error(
     log: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     kafka = {"bootstrap.servers": "127.0.0.1:1"}
-    source = Source(consumer_config(kafka, "billing", Protocol.RANGE, 6.0), None, incremental=False, address="Kafka")  # type: ignore[arg-type]
+    source = GroupConsumer(
+        consumer_config(kafka, "billing", GroupProtocol.RANGE, 6.0), None, incremental=False, address="Kafka"
+    )  # type: ignore[arg-type]
     source.subscribe(["orders"])
     while len(log.records) < 5:
         source.fetch(1, 0.1)

@@ -9,7 +9,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidegate import App, ConfigurationError, DeadLetter, Record, Transaction
-from tidegate.core.delivery import CommitStrategy, Delivery
+from tidegate.core.policies import CommitStrategy, Delivery
+from tidegate.core.records import TopicPartition
+from tidegate.core.work import Claim, Span
+from tidegate.kafka.offsets import KafkaPositions
 from tidegate.sandbox import Kafka
 
 COUNT = 300
@@ -21,7 +24,7 @@ def amounts(kafka: Kafka) -> str:
     topic = f"kept-in-kafka-{uuid4().hex}"
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
     for number in range(COUNT):
         producer.produce(topic, str(number))
     producer.flush(30)
@@ -66,3 +69,12 @@ def test_transactions_and_dead_letters_need_a_ledger() -> None:
 
         @app.listener("kept-in-kafka", group="g", delivery=Delivery.AT_LEAST_ONCE, on_error=DeadLetter())
         def take(record: Record) -> None: ...
+
+
+def test_no_handler_runs_where_nothing_could_commit_with_it() -> None:
+    orders = TopicPartition("orders", 0)
+    claims = {orders: Claim("billing", orders, 0, 0, "kafka")}
+    called: list[object] = []
+    with pytest.raises(ConfigurationError, match="no transaction"):
+        KafkaPositions(CommitStrategy.SYNCHRONOUS).transact(claims, [Span(orders, 0, 1, 1)], called.append)
+    assert not called

@@ -10,7 +10,7 @@ import pytest
 from tests.listeners.patience import wait_until
 from tests.producing import topics
 
-from tidegate import App, BatchBounds, Delivery, Producer, Protocol, Record
+from tidegate import App, BatchBounds, Delivery, GroupProtocol, Producer, Record
 from tidegate.sandbox import Kafka
 
 RECORDS, PARTITIONS = 4000, 4
@@ -19,7 +19,7 @@ RECORDS, PARTITIONS = 4000, 4
 class Member:
     """An app on a thread of its own."""
 
-    def __init__(self, kafka: Kafka, topic: str, group: str, delivery: Delivery, protocol: Protocol) -> None:
+    def __init__(self, kafka: Kafka, topic: str, group: str, delivery: Delivery, protocol: GroupProtocol) -> None:
         self.seen: list[int] = []
         settings = {"bootstrap.servers": kafka.bootstrap, "log_level": 0}
         self.app = App(settings, None)
@@ -46,11 +46,13 @@ class Member:
         assert not self.thread.is_alive(), "it does not end"
 
 
-@pytest.mark.parametrize("protocol", [Protocol.COOPERATIVE, Protocol.RANGE])
+@pytest.mark.parametrize("protocol", [GroupProtocol.COOPERATIVE, GroupProtocol.RANGE])
 @pytest.mark.parametrize("delivery", [Delivery.AT_LEAST_ONCE, Delivery.AT_MOST_ONCE])
-def test_members_come_and_go_while_offsets_are_committed(kafka: Kafka, delivery: Delivery, protocol: Protocol) -> None:
+def test_members_come_and_go_while_offsets_are_committed(
+    kafka: Kafka, delivery: Delivery, protocol: GroupProtocol
+) -> None:
     topic, group = topics.create(kafka.bootstrap, PARTITIONS), f"g-{uuid4().hex}"
-    with Producer(kafka.bootstrap) as producer:
+    with Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True}) as producer:
         for number in range(RECORDS):
             producer.send(topic, b"%d" % number, partition=number % PARTITIONS)
     first = Member(kafka, topic, group, delivery, protocol)

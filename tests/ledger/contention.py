@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tidegate.core.errors import Fenced
 from tidegate.core.records import TopicPartition
-from tidegate.core.spans import Claim, Span
+from tidegate.core.work import Claim, Span
+from tidegate.errors import Fenced
 
 from .samples import GROUP, writing
 from .stores import Store
@@ -18,6 +18,7 @@ PARTITIONS = [TopicPartition("orders", number) for number in range(4)]
 
 
 _barrier: Any = None
+_seasoned: Any = None  # how many contenders have won and lost: one that is left alone is never fenced
 
 
 class Score(NamedTuple):
@@ -27,10 +28,13 @@ class Score(NamedTuple):
     fences: int
 
 
-def prepare(barrier: Any) -> None:
+_PATIENCE = 60.0  # seconds more, on a slow machine, until every contender has won and lost once
+
+
+def prepare(barrier: Any, seasoned: Any) -> None:
     """Give a process what its contender will wait at."""
-    global _barrier  # noqa: PLW0603 - a barrier can only be inherited, not sent
-    _barrier = barrier
+    global _barrier, _seasoned  # they can only be inherited, not sent
+    _barrier, _seasoned = barrier, seasoned
 
 
 def fight(recipe: Callable[[], Store], seconds: float, seed: int) -> Score:
@@ -41,8 +45,12 @@ def fight(recipe: Callable[[], Store], seconds: float, seed: int) -> Score:
     commits = fences = 0
     claims: dict[TopicPartition, Claim] = {}
     _barrier.wait(60)
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    deadline, is_seasoned = time.monotonic() + seconds, False
+    while (now := time.monotonic()) < deadline or (now < deadline + _PATIENCE and _seasoned.value < _barrier.parties):
+        if commits and fences and not is_seasoned:
+            is_seasoned = True
+            with _seasoned.get_lock():
+                _seasoned.value += 1
         if not claims:
             claims = ledger.claim(GROUP, chance.sample(PARTITIONS, chance.randint(1, len(PARTITIONS))))
         try:

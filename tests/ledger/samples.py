@@ -7,8 +7,8 @@ from typing import Any
 
 from tidegate.core.journal import Entry
 from tidegate.core.records import TopicPartition
-from tidegate.core.spans import Claim, Span
-from tidegate.ledger.base import Ledger
+from tidegate.core.work import Claim, Span
+from tidegate.ledger.ledger import Ledger
 
 from .stores import Row, Store
 

@@ -6,10 +6,11 @@ from collections.abc import Collection
 
 import pytest
 
-from tidegate.core.errors import ConfigurationError, Fenced, IdentityChanged, PositionMissing
 from tidegate.core.positions import Identity
 from tidegate.core.records import TopicPartition
+from tidegate.errors import ConfigurationError, Fenced, IdentityChanged, PositionMissing
 from tidegate.ledger import Subscription
+from tidegate.ledger.ledger import new_owner
 
 from .samples import FIRST, GROUP, OTHER, PARTITIONS, SECOND, THIRD, advance, kinds, offsets, span
 from .stores import Store
@@ -383,6 +384,25 @@ def test_what_another_owner_has_can_be_taken(store: Store) -> None:
     advance(store, held, span(0, 1))
 
 
+def test_claims_that_belong_together_are_not_made_beside_those_of_another_owner(store: Store) -> None:
+    claims = store.ledger.claim(GROUP, PARTITIONS)
+    other = store.open().claim(GROUP, [FIRST])
+    store.ledger.edit(GROUP, {SECOND: 30})
+    before = store.ledger.read(GROUP).positions
+    held, owners = store.ledger.reclaim(claims, together=True)
+    assert (set(held), owners) == ({THIRD}, {FIRST: other[FIRST].owner})
+    assert store.ledger.read(GROUP).positions == before
+
+
+def test_a_second_call_under_the_same_owner_finds_what_the_first_has_claimed(store: Store) -> None:
+    claims = store.ledger.claim(GROUP, [FIRST, SECOND])
+    store.ledger.edit(GROUP, {FIRST: 30})
+    owner = new_owner()
+    first = store.ledger.reclaim(claims, together=True, owner=owner)
+    assert store.open().reclaim(claims, together=True, owner=owner) == first
+    assert first.claims[FIRST].owner == owner
+
+
 def test_claiming_again_nothing_is_nothing(store: Store) -> None:
     assert store.ledger.reclaim({}) == ({}, {})
 
@@ -435,7 +455,8 @@ def test_a_release_leaves_epoch_and_token_alone(store: Store) -> None:
     after = store.ledger.read(GROUP).positions
     for tp in (FIRST, SECOND):
         assert before[tp].token
-        assert after[tp]._replace(updated_at=None) == before[tp]._replace(owner=None, seq=4, updated_at=None)
+        expected = before[tp]._replace(owner=None, seq=4, updated_at=None, open=None, bucket=after[tp].bucket)
+        assert after[tp]._replace(updated_at=None) == expected
     assert {entry.owner for entry in store.ledger.journal(GROUP) if entry.kind == "release"} == {claims[FIRST].owner}
 
 

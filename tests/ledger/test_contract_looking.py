@@ -8,9 +8,9 @@ from itertools import islice, pairwise
 import pytest
 
 from tidegate.core.journal import Kind
+from tidegate.core.positions import Totals
 from tidegate.core.records import TopicPartition
-from tidegate.core.totals import Totals
-from tidegate.ledger.base import Rows
+from tidegate.ledger.ledger import Rows
 
 from .samples import FIRST, GROUP, OTHER, SECOND, THIRD, advance, kinds, offsets, span
 from .stores import Store

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.core.errors import InvalidName
 from tidegate.core.records import TopicPartition
+from tidegate.errors import InvalidName
 
 from .samples import FIRST, GROUP, advance, offsets, span
 from .stores import Store

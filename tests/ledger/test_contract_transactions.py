@@ -6,18 +6,15 @@ from typing import Any
 
 import pytest
 
-from tidegate.core.errors import AlreadyDone, ConfigurationError, Fenced, LedgerBusy, NotCommitted, TidegateError
-from tidegate.core.letters import Letter
-from tidegate.core.records import Record, TopicPartition
-from tidegate.core.spans import Move, Span
-from tidegate.ledger.limits import Limits
-from tidegate.ledger.transaction import Outcome
-from tidegate.ledger.trouble import Conflict, ConnectionLost, OutcomeUnknown
+from tidegate.core.records import FailedRecord, Record, TopicPartition
+from tidegate.core.work import Move, Span
+from tidegate.errors import AlreadyDone, ConfigurationError, Fenced, LedgerBusy, NotCommitted, TidegateError
+from tidegate.ledger.transaction import Conflict, ConnectionLost, Limits, Outcome, OutcomeUnknown
 
 from .samples import FIRST, GROUP, PARTITIONS, SECOND, THIRD, advance, kinds, offsets, rows_of, span, writing
 from .stores import Store
 
-LETTER = Letter(Record("orders", 0, 1, b"key", b"value"), "cannot be read")
+LETTER = FailedRecord(Record("orders", 0, 1, b"key", b"value"), "cannot be read")
 
 
 class Oops(Exception):
@@ -87,7 +84,7 @@ def test_the_handler_runs_again_after_trouble_and_its_data_is_written_once(
 
 
 def test_trouble_that_goes_on_ends_in_an_error_within_the_bound(store: Store) -> None:
-    impatient = store.open(Limits(hold=0.1, lock_wait=0.3))
+    impatient = store.open(Limits(attempts=4))
     claims = impatient.claim(GROUP, [FIRST])
 
     def handler(tx: Any) -> None:
@@ -147,6 +144,16 @@ def test_the_same_work_again_is_done_already_and_writes_nothing(store: Store) ->
     result = store.open().transact(claims, reversed(spans), lambda _: pytest.fail("the handler ran"))
     assert result.outcome is Outcome.ALREADY_DONE
     assert store.rows() == rows_of(*spans)
+    assert store.ledger.verify(GROUP).ok
+
+
+@pytest.mark.parametrize("move", [Move.SKIP, Move.LOSS])
+def test_stepping_over_records_that_were_processed_is_fenced_and_not_reported_as_done(store: Store, move: Move) -> None:
+    claims = store.ledger.claim(GROUP, [FIRST])
+    advance(store, claims, span(0, 3))
+    with pytest.raises(Fenced):
+        store.ledger.transact(claims, [span(0, 3)], move=move, note="gone")
+    assert [entry.kind for entry in store.ledger.journal(GROUP)][-1] == "advance"
     assert store.ledger.verify(GROUP).ok
 
 
@@ -320,7 +327,7 @@ def test_a_detached_transaction_writes_data_and_letters_and_leaves_the_position_
     claims = store.ledger.claim(GROUP, [FIRST])
     with store.ledger.detached(claims, [span(0, 3)]) as tx:
         writing(store, span(0, 3))(tx)
-        tx.park(Letter(Record("orders", 0, 1), "no"))
+        tx.park(FailedRecord(Record("orders", 0, 1), "no"))
     assert [row.offset for row in store.rows()] == [0, 1, 2]
     assert len(store.ledger.dead_letters(GROUP)) == 1
     assert offsets(store.ledger) == {FIRST: 0}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.core.delivery import Delivery
-from tidegate.ledger.delivering import deliver
-from tidegate.ledger.transaction import Outcome
-from tidegate.ledger.trouble import OutcomeUnknown
+from tidegate.core.policies import Delivery
+from tidegate.ledger.delivery import deliver
+from tidegate.ledger.transaction import Outcome, OutcomeUnknown
 
 from .samples import FIRST, GROUP, offsets, rows_of, span, writing
 from .stores import Store

@@ -9,7 +9,7 @@ import pytest
 from tidegate.core.journal import Kind
 from tidegate.core.positions import Change, Identity, Position
 from tidegate.core.records import TopicPartition
-from tidegate.ledger.sql.handover import Handover
+from tidegate.ledger.sql.ledger import Handover
 
 ROWS = {
     tp: Position(tp, 10 * tp.partition, tp.partition, "before", "token", 2 + tp.partition, Identity("cluster", "topic"))

@@ -14,7 +14,7 @@ from tidegate.sandbox import Database, MySQL, Postgres
 from .stores import fresh_name
 
 ORDERS = TopicPartition("orders", 0)
-ONE_TRY = Limits(hold=1, lock_wait=5, attempts=1)
+ONE_TRY = Limits(hold=3, lock_wait=10, attempts=1)
 
 
 def sessions(conn: Any, user: str) -> list[int]:

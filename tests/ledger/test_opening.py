@@ -9,23 +9,16 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pymysql
 import pytest
-from sqlalchemy import StaticPool, create_engine, text
+from sqlalchemy import StaticPool, create_engine, event, make_url, text
+from tests.ports import refused_port
 
-from tidegate import (
-    ConfigurationError,
-    LedgerDenied,
-    LedgerUnavailable,
-    Limits,
-    Span,
-    TidegateError,
-    TopicPartition,
-    open_ledger,
-)
+from tidegate import ConfigurationError, Limits, Span, TidegateError, TopicPartition, open_ledger
+from tidegate.errors import LedgerDenied, LedgerUnavailable
 from tidegate.sandbox import Database, MySQL, Postgres, Redis
-from tidegate.sandbox.ports import free_port
 
 from .stores import fresh_name
 
@@ -73,7 +66,7 @@ def test_an_engine_with_a_driver_that_the_ledger_was_never_run_on_is_refused() -
 
 
 def test_a_store_that_is_not_there_is_an_error_at_once(server: Database) -> None:
-    ledger = open_ledger(server.url_for(port=free_port()), limits=QUICK)
+    ledger = open_ledger(server.url_for(port=refused_port()), limits=QUICK)
     with pytest.raises(LedgerUnavailable, match="cannot open the ledger at .*Is the database running"):
         ledger.claim("billing", [ORDERS])
 
@@ -109,6 +102,7 @@ def test_an_address_that_is_none_is_refused_without_repeating_it(url: str) -> No
         ("mysql+pymysql://u@localhost/x", "pymysql", "mysql"),
         ("mysql://u@localhost/x", "pymysql", "mysql"),
         ("redis://localhost", "redis", "redis"),
+        ("duckdb:///shop.duckdb", "duckdb", "duckdb"),
     ],
 )
 def test_a_missing_driver_names_the_extra_to_install(url: str, module: str, extra: str) -> None:
@@ -172,6 +166,67 @@ def test_a_read_only_mysql_is_refused(name: str, request: pytest.FixtureRequest)
     admin.dispose()
 
 
+@pytest.mark.parametrize("name", ["mariadb", "mysql"])
+@pytest.mark.parametrize("command", ["SET sql_mode='NONSENSE'", "SET nonsense=1", "SELEKT 1", "SELECT * FROM nowhere"])
+def test_a_command_that_fails_after_the_login_does_not_ask_for_the_password(
+    name: str, command: str, request: pytest.FixtureRequest
+) -> None:
+    url = make_url(request.getfixturevalue(name).url)
+    error = told(lambda: open_ledger(url.update_query_dict({"init_command": command})).read("group"))
+    assert "check init_command" in error
+    assert "password" not in error
+    for wrong in (url.set(password="wrong"), url.set(database="nowhere"), url.set(port=refused_port())):
+        error = told(lambda wrong=wrong: open_ledger(wrong, limits=QUICK).read("group"))
+        assert error.rstrip().endswith("Is the database running, and are address, user and password right?")
+
+
+@pytest.mark.parametrize("name", ["mariadb", "mysql"])
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("sql_select_limit=1", "sql_select_limit is 1, .* SET SESSION sql_select_limit = 18446744073709551615"),
+        ("sql_select_limit=1000", "sql_select_limit is 1000, "),
+        ("sql_safe_updates=1", "sql_safe_updates is on, "),
+    ],
+)
+def test_a_session_that_bounds_queries_or_refuses_changes_is_refused(
+    name: str, setting: str, said: str, request: pytest.FixtureRequest
+) -> None:
+    url = request.getfixturevalue(name).url
+    said = f"the ledger at .*: the session's {said}"
+    bounded = make_url(url).update_query_dict({"init_command": f"SET {setting}"})
+    prefix = fresh_name()
+    with pytest.raises(ConfigurationError, match=said):
+        open_ledger(bounded, prefix=prefix).read("group")
+    partitions = [TopicPartition("t", number) for number in range(3)]
+    with open_ledger(url, prefix=prefix) as ledger:
+        ledger.claim("group", partitions, start_at=dict.fromkeys(partitions, 0))
+    with pytest.raises(ConfigurationError, match=said):
+        open_ledger(bounded, prefix=prefix).claim("group", partitions, start_at=dict.fromkeys(partitions, 0))
+
+
+@pytest.mark.parametrize("name", ["mariadb", "mysql"])
+def test_a_new_connection_whose_session_bounds_the_rows_of_a_query_is_refused(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    engine = create_engine(request.getfixturevalue(name).url)
+    bounds: list[str] = []
+
+    @event.listens_for(engine, "connect")
+    def bounded(driver: Any, _: object) -> None:
+        for bound in bounds:
+            driver.cursor().execute(f"SET SESSION sql_select_limit = {bound}")
+
+    partitions = [TopicPartition("t", number) for number in range(3)]
+    with open_ledger(engine, prefix=fresh_name()) as ledger:
+        ledger.claim("group", partitions, start_at=dict.fromkeys(partitions, 0))
+        bounds.append("1")
+        engine.dispose()
+        with pytest.raises(ConfigurationError, match="the session's sql_select_limit is 1, "):
+            ledger.read("group")
+    engine.dispose()
+
+
 def test_a_login_without_tls_that_needs_a_package_names_it(mysql: MySQL) -> None:
     user = fresh_name()
     admin = create_engine(mysql.url)
@@ -226,12 +281,12 @@ def test_a_prefix_that_cannot_be_a_name_is_refused(prefix: str, tmp_path: Path) 
             open_ledger(f"sqlite:///{tmp_path / 'x.db'}", prefix=prefix).create()
 
 
-@pytest.mark.parametrize("limits", [{"hold": 5, "lock_wait": 2}, {"hold": -1}, {"attempts": 0}])
+@pytest.mark.parametrize("limits", [{"hold": 5, "lock_wait": 2}, {"hold": -1}, {"attempts": 0}, {"answer": 15}])
 def test_limits_that_contradict_each_other_are_refused(limits: dict[str, int]) -> None:
     with pytest.raises(ConfigurationError):
         Limits(**limits)
 
 
 def test_the_password_is_in_no_error_when_the_store_goes_away(redis_server: Redis) -> None:
-    ledger = open_ledger(redis_server.url_for(port=free_port()), limits=QUICK)
+    ledger = open_ledger(redis_server.url_for(port=refused_port()), limits=QUICK)
     assert redis_server.password not in told(lambda: ledger.claim("billing", [ORDERS]))

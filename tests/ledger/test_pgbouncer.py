@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
-from tidegate import Limits, NotCommitted, Span, TopicPartition, open_ledger
+from tidegate import Limits, Span, TopicPartition, open_ledger
+from tidegate.errors import HeldTooLong
 from tidegate.sandbox import PgBouncer, Postgres
 
 from .stores import fresh_name
@@ -56,7 +57,7 @@ def test_a_client_that_sits_on_its_locks_is_ended_and_the_next_one_goes_on(one_s
         open_ledger(one_session.url, prefix=prefix, limits=patient) as other,
     ):
         claims = idle.claim("billing", [ORDERS])
-        ended = pytest.raises(NotCommitted, match="idle-in-transaction timeout")
+        ended = pytest.raises(HeldTooLong, match="hold")
         with ended, idle.transaction(claims, [Span(ORDERS, 0, 1)]):
             taken = other.claim("billing", [ORDERS])  # waits until the server has ended the first session
         assert other.transact(taken, [Span(ORDERS, 0, 1)]).outcome.name == "COMMITTED"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -13,11 +14,10 @@ import pytest
 import redis
 from redis.exceptions import DataError
 
-from tidegate.core.errors import ConfigurationError, Fenced, LedgerError, SchemaError
-from tidegate.core.letters import Letter
 from tidegate.core.positions import Identity, Position
-from tidegate.core.records import Record, TopicPartition
-from tidegate.core.spans import Span
+from tidegate.core.records import FailedRecord, Record, TopicPartition
+from tidegate.core.work import Span
+from tidegate.errors import ConfigurationError, Fenced, LedgerError, SchemaError
 from tidegate.ledger.redis import RedisCommands, RedisLedger, RedisTransaction, codec
 from tidegate.ledger.transaction import Outcome
 from tidegate.sandbox import Redis
@@ -149,7 +149,7 @@ def test_a_command_that_fails_is_parked_with_its_record_and_the_rest_is_done(
     client.set(f"{tag}text", "not a number")
 
     with ledger.transaction(ledger.claim(GROUP, [FIRST]), [span(0, 3)]) as tx:
-        tx.park(Letter(Record("orders", 0, 0), "by the handler"))
+        tx.park(FailedRecord(Record("orders", 0, 0), "by the handler"))
         tx.redis.set(f"{tag}before", 1)
         tx.execute("INCRBY", f"{tag}text", 5, record=record)
         tx.redis.set(f"{tag}after", 1)
@@ -198,7 +198,10 @@ def test_every_key_begins_with_the_prefix(client: Any) -> None:
     ledger.pause(GROUP)
     made = {key.decode() for key in set(client.keys()) - before}
     keys = ["schema", "groups", "positions:billing", "journal:orders:0:billing", "journal:::billing", "letters:billing"]
-    assert made == {f"{name}/{key}" for key in keys}
+    passing = {key for key in made if key.startswith(f"{name}/attempt:")}
+    assert made - passing == {f"{name}/{key}" for key in keys}
+    assert len(passing) == 2, "the claim and the pause"
+    assert all(client.ttl(key) > 0 for key in passing)
 
 
 def test_the_default_prefix_keeps_the_ledger_in_one_slot_of_a_cluster(redis_server: Redis) -> None:
@@ -230,12 +233,20 @@ def test_a_key_that_holds_something_else_is_found_before_anything_is_written(
 ) -> None:
     claims = ledger.claim(GROUP, PARTITIONS)
     before = ledger.read(GROUP)
-    for key in (f"{tag}:journal:orders:2:{GROUP}", f"{tag}:letters:{GROUP}", f"{tag}:turn:{GROUP}", f"{tag}:groups"):
+
+    def advance() -> None:
+        ledger.transact(claims, [span(0, 1, tp) for tp in PARTITIONS], lambda tx: tx.redis.set(f"{tag}data", 1))
+
+    changes = dict.fromkeys(
+        (f"{tag}:journal:orders:2:{GROUP}", f"{tag}:letters:{GROUP}", f"{tag}:turn:{GROUP}"), advance
+    )
+    changes[f"{tag}:groups"] = lambda: ledger.claim(GROUP, PARTITIONS)  # which stores the group, unlike an advance
+    for key, change in changes.items():
         client.copy(key, f"{tag}saved", replace=True)
         client.delete(key)
         client.zadd(key, {"x": 1})
         with pytest.raises(LedgerError, match="prefix of its own"):
-            ledger.transact(claims, [span(0, 1, tp) for tp in PARTITIONS], lambda tx: tx.redis.set(f"{tag}data", 1))
+            change()
         client.delete(key)
         client.copy(f"{tag}saved", key)
         client.delete(f"{tag}saved")
@@ -243,11 +254,19 @@ def test_a_key_that_holds_something_else_is_found_before_anything_is_written(
     assert client.get(f"{tag}data") is None
 
 
+@pytest.mark.parametrize("name", ["plain", "größe", "🌊", "\udc80", 'quo"te\\', "\x00\x7f"])
+def test_texts_are_ascii_whatever_they_say(name: str) -> None:
+    letter = FailedRecord(Record("orders", 0, 2**62, None, b"\xff", ((name, b"\x00"),)), name)
+    text = f"{codec.letter_text(letter)},0]"
+    assert text.isascii()
+    assert codec.as_letter(1, GROUP, text).letter == letter
+
+
 # Clients
 
 
 def test_a_client_that_decodes_its_replies_can_be_used(redis_server: Redis, tag: str) -> None:
-    letter = Letter(Record("orders", 0, 0, b"\xff", b"\x00", (("h", b"\xfe"),)), "odd 🌊")
+    letter = FailedRecord(Record("orders", 0, 0, b"\xff", b"\x00", (("h", b"\xfe"),)), "odd 🌊")
 
     def handler(tx: RedisTransaction) -> None:
         tx.park(letter)
@@ -261,7 +280,8 @@ def test_a_client_that_decodes_its_replies_can_be_used(redis_server: Redis, tag:
             assert list(ledger.read_all()) == ["注文"]
             assert [parked.letter for parked in ledger.dead_letters("注文")] == [letter]
             assert kinds(ledger.journal("注文")) == ["pause", "start", "claim", "advance"]
-            assert ledger.prune(timedelta(days=-1)) == 2
+            time.sleep(0.01)  # an entry has to be older than the moment of pruning
+            assert ledger.prune(timedelta(0)) == 1
             assert ledger.verify("注文").ok
 
 
@@ -277,10 +297,10 @@ def test_only_a_client_of_its_own_is_closed(redis_server: Redis, client: Any, ta
 def test_a_newer_schema_is_refused(redis_server: Redis, ledger: RedisLedger, client: Any, tag: str) -> None:
     ledger.create()
     ledger.create()
-    client.set(f"{tag}:schema", 3)
+    client.set(f"{tag}:schema", 4)
     other = RedisLedger(client, prefix=f"{tag}:")
     for attempt in (other.create, lambda: other.claim(GROUP, [FIRST]), lambda: other.read(GROUP)):
-        with pytest.raises(SchemaError, match=r"version 3.*up to 2; upgrade Tidegate") as refused:
+        with pytest.raises(SchemaError, match=r"version 4.*up to 3; upgrade Tidegate") as refused:
             attempt()
         assert redis_server.password not in str(refused.value)
 
@@ -296,21 +316,50 @@ def test_a_missing_package_is_named_with_its_extra() -> None:
 
 
 def test_a_journal_is_read_on_where_it_was_left_though_it_is_pruned_meanwhile(ledger: RedisLedger) -> None:
-    claims = ledger.claim(GROUP, [FIRST])
-    for start in range(1_100):
-        ledger.transact(claims, [Span(FIRST, start, start + 1)])
+    claim_often(ledger, 1_099)
     journal = ledger.journal(GROUP, FIRST)
     seen = [next(journal).seq for _ in range(1_000)]
     ledger._client.ltrim(ledger._journal_key(GROUP, FIRST), 700, -1)
-    assert seen + [entry.seq for entry in journal] == list(range(1, 1_103))
-    assert ledger.verify(GROUP) == (1, 402, ())
+    assert seen + [entry.seq for entry in journal] == list(range(1, 1_101))
+    assert ledger.verify(GROUP) == (1, 400, ())
+
+
+def claim_often(ledger: RedisLedger, times: int) -> None:
+    for _ in range(times):
+        ledger.claim(GROUP, [FIRST])
+
+
+def test_a_journal_in_which_an_entry_comes_again_and_again_is_read_to_an_end(ledger: RedisLedger) -> None:
+    ledger.claim(GROUP, [FIRST])
+    key = ledger._journal_key(GROUP, FIRST)
+    ledger._client.rpush(key, *[ledger._client.lindex(key, 1)] * 2_500)
+    (found,) = ledger.verify(GROUP).breaks
+    assert found.reason == "it comes behind entry 2"
+    assert len(list(ledger.journal(GROUP))) >= 1_000
+    assert len(list(ledger.newest(GROUP))) >= 2
+
+
+def test_an_advance_replaces_no_entry_but_the_one_that_it_extends(ledger: RedisLedger, client: Any, tag: str) -> None:
+    claims = ledger.claim(GROUP, [FIRST])
+    ledger.transact(claims, [span(0, 3)])
+    key = f"{tag}:journal:{codec.field(FIRST)}:{GROUP}"
+    *before, _ = client.lrange(key, 0, -1)
+    assert client.rpop(key) is not None  # the open entry is gone, behind the ledger's back
+    ledger.transact({FIRST: claims[FIRST]._replace(position=3)}, [span(3, 6)])
+    assert client.lrange(key, 0, len(before) - 1) == before
+    assert client.llen(key) == len(before) + 1
+
+
+def test_a_note_of_several_lines_is_one_entry(ledger: RedisLedger) -> None:
+    ledger.claim(GROUP, [FIRST])
+    ledger.edit(GROUP, {FIRST: 7}, note="first line\nsecond line")
+    assert [entry.note for entry in ledger.journal(GROUP, FIRST)][-1] == "first line\nsecond line"
+    assert ledger.verify(GROUP).ok
 
 
 def test_pruning_a_long_journal_keeps_its_last_entry(ledger: RedisLedger) -> None:
-    claims = ledger.claim(GROUP, [FIRST])
-    for start in range(2_100):
-        ledger.transact(claims, [Span(FIRST, start, start + 1)])
-    assert ledger.prune(timedelta(0)) == 2_101
+    claim_often(ledger, 2_100)
+    assert ledger.prune(timedelta(0)) == 2_100
     assert ledger.verify(GROUP) == (1, 1, ())
 
 

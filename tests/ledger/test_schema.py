@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +9,12 @@ from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, inspect, text
+from tests.processes import CONTEXT
 
-from tidegate import LedgerError, Letter, Record, SchemaError, Span, TopicPartition, open_ledger
-from tidegate.ledger.examining import examine_ledger
+from tidegate import Record, Span, TopicPartition, open_ledger
+from tidegate.cli.doctor import examine_ledger
+from tidegate.errors import LedgerError, SchemaError
+from tidegate.ledger import FailedRecord
 from tidegate.ledger.sql import schema
 from tidegate.ledger.sql.ledger import SqlLedger
 from tidegate.sandbox import Postgres
@@ -62,14 +64,15 @@ def test_an_older_schema_is_refused_until_create_has_upgraded_it(
     url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as past, open_ledger(url, prefix=prefix) as old:
-        past.setattr("tidegate.ledger.sql.ledger.STEPS", schema.STEPS[:1])
+        # Without the last one, the claims of today could not be made.
+        past.setattr("tidegate.ledger.sql.sessions.STEPS", (lambda new: [*schema.STEPS[0](new), new.changes],))
         claims = old.claim("billing", [ORDERS], start_at=7)
         old.transact(claims, [Span(ORDERS, 7, 9, 2)])
     with open_ledger(url, prefix=prefix) as new:
-        with pytest.raises(SchemaError, match=r"has schema version 1, this Tidegate needs 3; run ledger\.create\(\)"):
+        with pytest.raises(SchemaError, match=r"has schema version 1, this Tidegate needs 4; run ledger\.create\(\)"):
             new.read("billing")
         new.create()
-        letter = Letter(Record("orders", 0, 9), "no")
+        letter = FailedRecord(Record("orders", 0, 9), "no")
         new.transact(new.claim("billing", [ORDERS]), [Span(ORDERS, 9, 10, 1)], lambda tx: tx.park(letter))
         assert new.read("billing").positions[ORDERS].next_offset == 10
         assert len(new.dead_letters("billing")) == 1
@@ -81,7 +84,7 @@ def test_a_newer_schema_is_refused(ledger: SqlLedger, url: str, prefix: str) -> 
     run(ledger, f"INSERT INTO {prefix}schema (version) VALUES (99)")
     with open_ledger(url, prefix=prefix) as late:
         for use in (late.create, lambda: late.claim("billing", [ORDERS])):
-            with pytest.raises(SchemaError, match="has schema version 99, this Tidegate knows only up to 3; upgrade"):
+            with pytest.raises(SchemaError, match="has schema version 99, this Tidegate knows only up to 4; upgrade"):
                 use()
 
 
@@ -91,8 +94,7 @@ def create_and_claim(url: str, prefix: str, number: int) -> None:
 
 
 def test_eight_processes_may_use_a_new_ledger_at_once(url: str, prefix: str) -> None:
-    spawn = multiprocessing.get_context("spawn")
-    processes = [spawn.Process(target=create_and_claim, args=(url, prefix, number)) for number in range(8)]
+    processes = [CONTEXT.Process(target=create_and_claim, args=(url, prefix, number)) for number in range(8)]
     for process in processes:
         process.start()
     for process in processes:
@@ -110,6 +112,21 @@ def test_a_login_that_may_not_create_tables_is_told_who_has_to(postgres: Postgre
     with open_ledger(postgres.url_for(user, user), prefix=prefix) as ledger, pytest.raises(LedgerError, match="CREATE"):
         ledger.claim("billing", [ORDERS])
     admin.dispose()
+
+
+@pytest.mark.parametrize("server", ["mariadb", "mysql"])
+def test_a_ledger_that_is_open_looks_at_its_engines_on_each_new_connection(
+    server: str, request: pytest.FixtureRequest, prefix: str
+) -> None:
+    with open_ledger(request.getfixturevalue(server).url, prefix=prefix) as ledger:
+        assert isinstance(ledger, SqlLedger)
+        ledger.claim("billing", [ORDERS], start_at=7)
+        run(ledger, f"ALTER TABLE {prefix}groups ENGINE=MEMORY")
+        ledger.engine.dispose()
+        with pytest.raises(SchemaError, match=f"ALTER TABLE `{prefix}groups` ENGINE=InnoDB"):
+            ledger.read("billing")
+        run(ledger, f"ALTER TABLE {prefix}groups ENGINE=InnoDB")
+        assert ledger.read("billing").positions[ORDERS].next_offset == 7
 
 
 @pytest.mark.parametrize("server", ["mariadb", "mysql"])

@@ -9,7 +9,10 @@ import secrets
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +20,20 @@ import pytest
 import redis
 from sqlalchemy import create_engine, text
 
-from tidegate import Span, TopicPartition, open_ledger
+from tidegate import Fenced, Span, TopicPartition, open_ledger
 
-# The last commit whose ledgers have schema version 2, or 1 on Redis.
-BEFORE = "82589a2dd6bf4e9a17e6cb8f033a5895d148901e"
+# The last commits whose ledgers have schema version 2 and 3, or 1 and 2 on Redis.
+BEFORE = ["82589a2dd6bf4e9a17e6cb8f033a5895d148901e", "223ab7c7cc5ac5fd1d78e027c887f669a71fe87f"]
 ORDERS = TopicPartition("orders", 0)
 GROUP = "billing"
 
 
-@pytest.fixture(scope="module")
-def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sources of the older version."""
+@pytest.fixture(scope="module", params=BEFORE, ids=["schema 2", "schema 3"])
+def older(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources of an older version."""
     folder = tmp_path_factory.mktemp("older")
     root = Path(__file__).parent.parent.parent
-    archive = subprocess.run(["git", "archive", BEFORE, "src"], cwd=root, capture_output=True)
+    archive = subprocess.run(["git", "archive", request.param, "src"], cwd=root, capture_output=True)
     assert archive.returncode == 0, "the older version comes from the repository's history: clone it with its history"
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as packed:
         packed.extractall(folder, filter="data")
@@ -139,6 +142,36 @@ def test_a_member_of_the_version_before_goes_on_while_its_ledger_is_brought_up_t
         assert old("advance 4") == "done"
         assert new.claim(GROUP, [ORDERS], 0, deployment="v2")[ORDERS].position == 5
         assert new.claim(GROUP, [ORDERS], 0, deployment="v1")[ORDERS].position == 5
+        assert new.verify(GROUP).ok
+    assert place.done() == [0, 1, 2, 3, 4]
+
+
+def test_a_member_of_the_version_before_takes_over_while_an_entry_is_open(
+    place: Place, start: Callable[[], Callable[[str], str]]
+) -> None:
+    old = start()
+    assert old("claim") == "0"
+    assert old("advance 0") == "done"
+    with open_ledger(place.url, prefix=place.prefix) as new:
+        new.create()
+        claims = new.claim(GROUP, [ORDERS])
+        for at in (1, 2):
+            new.transact(claims, [Span(ORDERS, at, at + 1, 1)], partial(place.write, offset=at))
+        assert old("claim") == "3", "it knows of no open entry"
+        assert old("advance 3") == "done"
+        assert new.verify(GROUP) == (1, 7, ())
+        entries = [(entry.seq, str(entry.kind), entry.start, entry.end) for entry in new.journal(GROUP, ORDERS)]
+        assert entries[3:] == [(4, "claim", 1, 1), (5, "advance", 1, 3), (6, "claim", 3, 3), (7, "advance", 3, 4)]
+        assert sorted(new.newest(GROUP)) == sorted(new.journal(GROUP))
+        with pytest.raises(Fenced):
+            new.transact(claims, [Span(ORDERS, 3, 4, 1)])
+
+        claims = new.claim(GROUP, [ORDERS])
+        new.transact(claims, [Span(ORDERS, 4, 5, 1)], partial(place.write, offset=4))
+        assert new.verify(GROUP) == (1, 9, ())
+        assert [entry.seq for entry in new.journal(GROUP, ORDERS)] == list(range(1, 10))
+        time.sleep(0.01)  # an entry has to be older than the moment of pruning
+        new.prune(timedelta(0))
         assert new.verify(GROUP).ok
     assert place.done() == [0, 1, 2, 3, 4]
 

@@ -10,18 +10,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.listeners.books import GROUP, LIMITS, Books
-from tests.listeners.processes import die
 from tests.listeners.topic import Topic
+from tests.processes import die
 
 from tidegate import Ledger, open_ledger
 from tidegate.app.app import App
-from tidegate.core.batching import BatchBounds
-from tidegate.core.delivery import Delivery
-from tidegate.core.protocols import Protocol
+from tidegate.core.batches import BatchBounds
+from tidegate.core.policies import Delivery, GroupProtocol
 from tidegate.core.records import Record
-from tidegate.kafka.source import Fetched, Source
+from tidegate.kafka.consumer import Fetched, GroupConsumer
 from tidegate.ledger import Transaction
-from tidegate.observe.observer import Committed, Event
+from tidegate.observe.events import Committed, Event
 
 SESSION_TIMEOUT = 0.6
 
@@ -43,7 +42,7 @@ class Order:
     """Commits after which it leaves the group of its own accord."""
     url: str | None = field(default=None, repr=False)
     """Of a proxy before the store."""
-    protocol: Protocol = Protocol.COOPERATIVE
+    protocol: GroupProtocol = GroupProtocol.COOPERATIVE
     delivery: Delivery = Delivery.EXACTLY_ONCE
     threads: int = 1
     session_timeout: float = SESSION_TIMEOUT
@@ -100,7 +99,7 @@ def consume(order: Order) -> None:
         batch=BatchBounds(count=5),
         session_timeout=order.session_timeout,
         threads=order.threads,
-        kafka={} if order.protocol is Protocol.CONSUMER else {"heartbeat.interval.ms": 150},
+        kafka={} if order.protocol is GroupProtocol.CONSUMER else {"heartbeat.interval.ms": 150},
         on_assigned=lambda _: steps.reached("assigned"),
         on_revoked=lambda _: steps.reached("revoked"),
     )
@@ -117,15 +116,15 @@ def consume(order: Order) -> None:
 
 
 def watch_source(steps: Steps) -> None:
-    fetch = Source.fetch
+    fetch = GroupConsumer.fetch
 
-    def fetch_and_tell(source: Source, *arguments: Any) -> Fetched:
+    def fetch_and_tell(source: GroupConsumer, *arguments: Any) -> Fetched:
         fetched = fetch(source, *arguments)
         if fetched.records:
             steps.reached("poll")
         return fetched
 
-    Source.fetch = fetch_and_tell  # type: ignore[method-assign]
+    GroupConsumer.fetch = fetch_and_tell  # type: ignore[method-assign]
 
 
 def watch_ledger(ledger: Any, steps: Steps) -> None:

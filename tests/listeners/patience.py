@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+PATIENCE = 180.0  # seconds: a machine that does five other things takes a minute for what takes two seconds
 
-def wait_until(holds: Callable[[], bool], what: str, timeout: float = 60) -> None:
+
+def wait_until(holds: Callable[[], bool], what: str, timeout: float = PATIENCE) -> None:
     deadline = time.monotonic() + timeout
     while not holds():
         assert time.monotonic() < deadline, f"in vain: {what}"

@@ -17,9 +17,9 @@ from tests.listeners.topic import Topic, amount
 
 from tidegate import open_ledger
 from tidegate.app.app import App
-from tidegate.core.batching import BatchBounds
+from tidegate.core.batches import BatchBounds
+from tidegate.core.policies import DeadLetter
 from tidegate.core.records import Record
-from tidegate.core.recovery import DeadLetter
 from tidegate.ledger import Transaction
 
 BAD = {
@@ -48,7 +48,9 @@ def value(partition: int, offset: int) -> bytes | None:
 
 
 def fill(topic: Topic, records: int) -> None:
-    producer = Producer({"bootstrap.servers": topic.bootstrap, "log_level": 0, "linger.ms": 5})
+    producer = Producer(
+        {"bootstrap.servers": topic.bootstrap, "enable.idempotence": True, "log_level": 0, "linger.ms": 5}
+    )
     for offset, partition in itertools.product(range(records), range(topic.partitions)):
         producer.produce(topic.name, value(partition, offset), partition=partition)
     assert producer.flush(30) == 0

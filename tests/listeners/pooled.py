@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import random
 import time
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import text
 from tests.listeners.books import GROUP, Books
-from tests.listeners.child import SESSION_TIMEOUT
 from tests.listeners.topic import Topic
 
 from tidegate.app.app import App
-from tidegate.core.batching import BatchBounds
+from tidegate.core.batches import BatchBounds
 from tidegate.core.records import Record
+from tidegate.observe.events import Event
 
 WORKERS = 16
+SESSION_TIMEOUT = 3.0  # a shorter one expires on a busy machine with sixteen threads
 LONGEST = 0.001  # seconds that a handler takes
 
 
@@ -27,10 +29,15 @@ def create(books: Books) -> None:
     )
 
 
-def consume(topic: Topic, books: Books) -> None:
-    """Run until caught up."""
+def consume(topic: Topic, books: Books, diary: Path) -> None:
+    """Run until caught up, and write into the diary what happens."""
+
+    def note(event: Event) -> None:
+        with diary.open("a", encoding="utf-8") as lines:
+            lines.write(f"{os.getpid()} {time.time():.3f} {event!r:.300}\n")
+
     ledger = books.ledger()
-    app = App({"bootstrap.servers": topic.bootstrap, "log_level": 0}, ledger)
+    app = App({"bootstrap.servers": topic.bootstrap, "log_level": 0}, ledger, observers=[note])
     insert = text(f"INSERT INTO {books.prefix}seen (record_key, partition_id, place) VALUES (:key, :partition, :place)")
 
     @app.listener(
@@ -40,7 +47,6 @@ def consume(topic: Topic, books: Books) -> None:
         ordering="key",
         batch=BatchBounds(count=500, age=0),
         session_timeout=SESSION_TIMEOUT,
-        kafka={"heartbeat.interval.ms": 150},
     )
     def see(record: Record) -> Any:
         time.sleep(random.random() * LONGEST)

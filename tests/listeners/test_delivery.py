@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from tests.listeners.books import Books
 from tests.listeners.child import Order, consume
-from tests.listeners.processes import finished, killed
 from tests.listeners.topic import Topic
+from tests.processes import finished, killed
 
-from tidegate.core.delivery import Delivery
+from tidegate.core.policies import Delivery
 from tidegate.sandbox import Kafka, Postgres
 
 PARTITIONS, RECORDS = 3, 30

@@ -5,8 +5,8 @@ from collections import Counter
 from tests.listeners.books import GROUP, Books
 from tests.listeners.child import Order
 from tests.listeners.poison import BAD, EVERY, Entries, fill, value, work_through
-from tests.listeners.processes import finished, killed
 from tests.listeners.topic import Topic, amount
+from tests.processes import finished, killed
 
 from tidegate.sandbox import Kafka
 

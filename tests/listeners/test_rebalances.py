@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from tests.listeners.books import Books
 from tests.listeners.patience import wait_until
-from tests.listeners.processes import ended, running
 from tests.listeners.topic import Topic
 from tests.listeners.witness import Notebook, witness
+from tests.processes import ended, running
 
-from tidegate.core.protocols import Protocol
+from tidegate.core.policies import GroupProtocol
 from tidegate.sandbox import Kafka, Postgres
 
 PARTITIONS = 4
@@ -37,9 +37,9 @@ def check(notebook: Notebook) -> None:
     assert not held
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("protocol", list(GroupProtocol))
 def test_what_came_went_and_was_lost_is_told_although_every_callback_fails(
-    kafka: Kafka, postgres: Postgres, tmp_path: Path, protocol: Protocol
+    kafka: Kafka, postgres: Postgres, tmp_path: Path, protocol: GroupProtocol
 ) -> None:
     topic = Topic.create(kafka.bootstrap, PARTITIONS)
     books = Books.open(postgres.url, PARTITIONS)

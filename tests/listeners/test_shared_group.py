@@ -8,10 +8,10 @@ import pytest
 from tests.listeners.books import Books
 from tests.listeners.child import Order, consume
 from tests.listeners.patience import wait_until
-from tests.listeners.processes import ended, running
 from tests.listeners.topic import Topic
+from tests.processes import ended, running
 
-from tidegate.core.protocols import Protocol
+from tidegate.core.policies import GroupProtocol
 from tidegate.sandbox import Kafka, Postgres
 
 PARTITIONS, RECORDS = 6, 50
@@ -21,15 +21,15 @@ PATIENT = 3.0  # seconds: a member that loses its partitions, on a busy machine,
 @pytest.mark.parametrize(
     ("protocol", "step"),
     [
-        (Protocol.RANGE, "write"),
-        (Protocol.COOPERATIVE, "write"),
-        (Protocol.CONSUMER, "write"),
-        (Protocol.RANGE, "release"),
-        (Protocol.COOPERATIVE, "release"),
+        (GroupProtocol.RANGE, "write"),
+        (GroupProtocol.COOPERATIVE, "write"),
+        (GroupProtocol.CONSUMER, "write"),
+        (GroupProtocol.RANGE, "release"),
+        (GroupProtocol.COOPERATIVE, "release"),
     ],
 )
 def test_the_others_of_a_group_take_over_from_one_that_is_killed(
-    kafka: Kafka, postgres: Postgres, protocol: Protocol, step: str
+    kafka: Kafka, postgres: Postgres, protocol: GroupProtocol, step: str
 ) -> None:
     topic = Topic.create(kafka.bootstrap, PARTITIONS)
     books = Books.open(postgres.url, PARTITIONS)

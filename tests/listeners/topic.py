@@ -27,7 +27,9 @@ class Topic:
 
     def fill(self, records: int) -> dict[int, Sum]:
         """Put so many records into each partition; what each of them adds up to."""
-        producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0, "linger.ms": 5})
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "log_level": 0, "linger.ms": 5}
+        )
         for number, partition in itertools.product(range(records), range(self.partitions)):
             producer.produce(self.name, str(amount(partition, number)), partition=partition)
         assert producer.flush(_SECONDS) == 0

@@ -12,10 +12,10 @@ from tests.listeners.books import GROUP, Books
 from tests.listeners.topic import Topic
 
 from tidegate.app.app import App
-from tidegate.core.protocols import Protocol
+from tidegate.core.policies import GroupProtocol
 from tidegate.core.records import Record, TopicPartition
 from tidegate.ledger import Transaction
-from tidegate.observe.observer import Event, Rebalanced
+from tidegate.observe.events import Event, Rebalanced
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Notebook:
         return [Note(what, frozenset(where), took) for what, where, took in found if kind in (None, what)]
 
 
-def witness(topic: Topic, books: Books, protocol: Protocol, session_timeout: float, file: Path) -> None:
+def witness(topic: Topic, books: Books, protocol: GroupProtocol, session_timeout: float, file: Path) -> None:
     notebook = Notebook(file)
 
     def observe(event: Event) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tidegate.core.records import TopicPartition
-from tidegate.core.spans import Span
+from tidegate.core.work import Span
 from tidegate.observe import (
     Claimed,
     Committed,
+    Conflicted,
     DeadLettered,
     Event,
     FencedOff,
@@ -38,4 +39,7 @@ EVENTS: list[Event] = [
     StoreLost("billing", "ledger", f"cannot connect to\nmysql+pymysql://me:{PLANTED}@db/shop"),
     StoreBack("billing", "ledger", 61.2),
     Retried("billing", ORDERS, 12, 2, 0.5, "ValueError"),
+    Conflicted(
+        "billing", (Span(ORDERS, 10, 30, 20),), 2, f"deadlock detected at\nmysql+pymysql://me:{PLANTED}@db/shop"
+    ),
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.core.records import TopicPartition
-from tidegate.core.spans import Span
+from tidegate.core.work import Span
 from tidegate.observe import (
     Claimed,
     Committed,

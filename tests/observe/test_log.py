@@ -76,6 +76,7 @@ def test_no_payload_and_no_password_is_logged(event: Event, logger: logging.Logg
         (EVENTS[6], "WARNING", 12, "parked orders[3]@12 as a dead letter after ValidationError"),
         (EVENTS[7], "ERROR", 13, "stepped over orders[3]@[13, 14): skipped after ValueError"),
         (EVENTS[12], "WARNING", 12, "orders[3]@12 is tried again in 0.5 s: 2 attempts, ValueError"),
+        (EVENTS[13], "INFO", 10, "2 conflicts with other transactions at orders[3]@[10, 30): deadlock detected at"),
         (EVENTS[8], "ERROR", 14, "lost orders[3]@[14, 20): retention passed the position"),
     ],
 )

@@ -8,8 +8,8 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tidegate.core.errors import ConfigurationError
-from tidegate.core.spans import Span
+from tidegate.core.work import Span
+from tidegate.errors import ConfigurationError
 from tidegate.observe import Committed, LagSeen, Paused, PrometheusObserver, Rebalanced, StoreBack, StoreLost
 
 from .samples import EVENTS, ORDERS, PLANTED
@@ -36,6 +36,7 @@ def test_every_event_is_counted(registry: CollectorRegistry) -> None:
         ("tidegate_commit_seconds_count", GROUP, 1),
         ("tidegate_commit_attempts_total", GROUP, 2),
         ("tidegate_unknown_outcomes_total", GROUP, 1),
+        ("tidegate_conflicts_total", GROUP, 2),
         ("tidegate_already_done_total", GROUP, 1),
         ("tidegate_fences_total", GROUP, 1),
         ("tidegate_rebalances_total", {**GROUP, "kind": "assigned"}, 1),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.system.stage import Stage
 
-from tidegate.kafka.survey import Survey
+from tidegate.kafka.cluster import Survey
 from tidegate.sandbox import Kafka
 
 

@@ -9,8 +9,9 @@ from tests.system.stage import GROUP, Stage, numbered
 
 from tidegate import Earliest, Latest, Span, Timestamp, TopicPartition
 from tidegate.core.positions import Identity
-from tidegate.kafka.survey import Survey
-from tidegate.operate import Action, By, ChangeRefused, Operator, PositionsMoved, Shift, To, target
+from tidegate.errors import ChangeRefused, PositionsMoved
+from tidegate.kafka.cluster import Survey
+from tidegate.operate import Action, By, Operator, Shift, To, target
 
 
 def held(stage: Stage, partitions: int = 2, *, at: int = 6, records: int = 10) -> tuple[str, str]:
@@ -200,5 +201,5 @@ def test_places_are_written_as_people_write_them(text: str, meant: object) -> No
 
 @pytest.mark.parametrize("text", ["", "yesterday", "1.5", "--3", "2026-11-01T00:00:00"])
 def test_what_is_no_place_is_refused(text: str) -> None:
-    with pytest.raises(ChangeRefused, match="is no place in a log"):
+    with pytest.raises(ChangeRefused, match="is not a place in a log"):
         target(text)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from tests.system.stage import GROUP, Stage, numbered, wait_until
 
-from tidegate import Kind, TopicPartition
-from tidegate.kafka.survey import Survey
+from tidegate import TopicPartition
+from tidegate.kafka.cluster import Survey
+from tidegate.ledger import Kind
 from tidegate.observe import Paused
 from tidegate.operate import By, Operator, Overview, State, To
 from tidegate.sandbox import Kafka

@@ -14,14 +14,14 @@ from typing import Any
 
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
-from tests.listeners.processes import die
+from tests.processes import die
 
-from tidegate import App, BatchBounds, Outgoing, Protocol, Record
-from tidegate.kafka.reports import Reports
-from tidegate.kafka.source import Source
-from tidegate.kafka.topic_to_topic import TopicToTopic
+from tidegate import App, BatchBounds, GroupProtocol, Outgoing, Record
+from tidegate.kafka.consumer import GroupConsumer
+from tidegate.kafka.delivery import Reports
+from tidegate.kafka.offsets import TopicToTopic
 from tidegate.kafka.transactions import Transactions
-from tidegate.observe.observer import Committed, Event
+from tidegate.observe.events import Committed, Event
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Copy:
     leave_after: int | None = None
     freezes: bool = False
     """Stop at the step, to be continued, instead of dying."""
-    protocol: Protocol = Protocol.COOPERATIVE
+    protocol: GroupProtocol = GroupProtocol.COOPERATIVE
 
     @property
     def group(self) -> str:
@@ -94,7 +94,7 @@ class Steps:
 def copy(order: Copy) -> None:
     steps = Steps(order)
     steps.watch(TopicToTopic, "claim", before="claiming", after="claimed")
-    steps.watch(Source, "fetch", after="polled")
+    steps.watch(GroupConsumer, "fetch", after="polled")
     steps.watch(TopicToTopic, "transact", after="acknowledged")
     steps.watch(Transactions, "_begin", before="beginning", after="begun")
     steps.watch(Transactions, "send_offsets", before="sent", after="offsets")
@@ -119,7 +119,7 @@ def copy(order: Copy) -> None:
         batch=BatchBounds(count=5),
         session_timeout=0.6 if order.leave_after is None else 3.0,  # who is to leave must still be a member then
         protocol=order.protocol,
-        kafka={} if order.protocol is Protocol.CONSUMER else {"heartbeat.interval.ms": 150},
+        kafka={} if order.protocol is GroupProtocol.CONSUMER else {"heartbeat.interval.ms": 150},
         on_assigned=lambda _: steps.reached("assigned"),
         on_revoked=lambda _: steps.reached("revoked"),
     )

@@ -13,7 +13,9 @@ from confluent_kafka.admin import AdminClient
 from tests.listeners.patience import wait_until
 from tests.producing import topics
 
-from tidegate import Handle, Producer, SendAgain
+from tidegate import Producer
+from tidegate.errors import SendAgain
+from tidegate.kafka import Handle
 from tidegate.sandbox import KafkaCluster
 
 RECORDS = 200_000

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.listeners.patience import wait_until
-from tests.listeners.processes import killed, running
+from tests.processes import killed, running
 from tests.producing import topics
 from tests.producing.copying import Copy, copy
 
@@ -21,16 +21,16 @@ from tidegate import (
     BatchBounds,
     ConfigurationError,
     Delivery,
+    GroupProtocol,
     Outgoing,
     Producer,
-    Protocol,
     Record,
-    RecordRejected,
     Retry,
     Skip,
     TopicPartition,
 )
 from tidegate.app import HandlerFailed
+from tidegate.errors import RecordRejected
 from tidegate.sandbox import Kafka
 
 PARTITIONS, RECORDS = 2, 150
@@ -65,7 +65,7 @@ def filled(kafka: Kafka, records: int) -> str:
 
 def fill(kafka: Kafka, topic: str, numbers: range) -> None:
     """Put numbers into each partition."""
-    with Producer(kafka.bootstrap) as producer:
+    with Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True}) as producer:
         for number in numbers:
             for partition in range(PARTITIONS):
                 producer.send(topic, b"%d" % number, key=b"%d" % partition, partition=partition)
@@ -96,7 +96,7 @@ def test_a_copy_that_is_killed_at_every_step_has_every_record_once(kafka: Kafka)
 
 
 def test_a_copy_that_freezes_and_wakes_up_again_writes_nothing_twice(kafka: Kafka) -> None:
-    def run(protocol: Protocol, step: str) -> dict[int, list[int]]:
+    def run(protocol: GroupProtocol, step: str) -> dict[int, list[int]]:
         source, target = filled(kafka, RECORDS), topics.create(kafka.bootstrap, PARTITIONS)
         order = Copy(kafka.bootstrap, source, target, protocol=protocol)
         with running(copy, replace(order, step=step, turn=3, freezes=True)) as frozen:
@@ -110,7 +110,7 @@ def test_a_copy_that_freezes_and_wakes_up_again_writes_nothing_twice(kafka: Kafk
                 wait_until(lambda: order.positions() == more, "both together have copied the rest")
         return by_partition(kafka, target)
 
-    protocols = [Protocol.COOPERATIVE, Protocol.COOPERATIVE, Protocol.RANGE, Protocol.CONSUMER]
+    protocols = [GroupProtocol.COOPERATIVE, GroupProtocol.COOPERATIVE, GroupProtocol.RANGE, GroupProtocol.CONSUMER]
     with ThreadPoolExecutor(4) as pool:
         copies = list(pool.map(run, protocols, ["offsets", "beginning", "offsets", "beginning"]))
     assert copies == [{number: list(range(RECORDS + 50)) for number in range(PARTITIONS)}] * 4

@@ -10,16 +10,9 @@ import time
 import pytest
 from tests.producing import topics
 
-from tidegate import (
-    BufferFull,
-    Outgoing,
-    Producer,
-    ProducerClosed,
-    RecordRejected,
-    SendAgain,
-    SerializationError,
-    Undelivered,
-)
+from tidegate import Outgoing, Producer
+from tidegate.errors import BufferFull, ProducerClosed, RecordRejected, SendAgain, SerializationError
+from tidegate.kafka import Undelivered
 from tidegate.sandbox import Kafka
 
 UNREACHABLE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
@@ -50,7 +43,7 @@ def test_an_unknown_topic_is_an_error_within_its_time_and_at_once_from_then_on(k
     with Producer(
         {"bootstrap.servers": kafka.bootstrap, "topic.metadata.propagation.max.ms": 500, "log_level": 0}
     ) as producer:
-        with pytest.raises(RecordRejected, match="^no-such-topic: .* create the topic, or mind its name"):
+        with pytest.raises(RecordRejected, match="^no-such-topic: .* create the topic, or check its name"):
             producer.send("no-such-topic", b"v").result(30)
         with pytest.raises(RecordRejected, match="create the topic"):
             producer.send("no-such-topic", b"v")
@@ -115,7 +108,7 @@ def test_a_full_buffer_blocks_for_a_while_and_then_raises() -> None:
     producer = Producer({**UNREACHABLE, "queue.buffering.max.messages": 10}, max_block=0.3)
     handles = [producer.send("topic", b"%d" % number) for number in range(10)]
     began = time.monotonic()
-    with pytest.raises(BufferFull, match="10 records wait for a broker"):
+    with pytest.raises(BufferFull, match="about 1[01] records wait for a broker"):
         producer.send("topic", b"one too many")
     assert 0.3 <= time.monotonic() - began < 10
     rest = producer.close(0)

@@ -10,7 +10,9 @@ from dataclasses import replace
 import pytest
 from tests.producing import topics
 
-from tidegate import Delivered, Interceptor, Outgoing, Producer, ProducerError, SendListener, SerializationError
+from tidegate import Outgoing, Producer
+from tidegate.errors import ProducerError, SerializationError
+from tidegate.kafka import Delivered, Interceptor, SendListener
 from tidegate.sandbox import Kafka
 
 Say = Callable[[str], None]

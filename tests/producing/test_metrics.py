@@ -9,7 +9,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.producing import topics
 
-from tidegate import ConfigurationError, Producer, SerializationError
+from tidegate import ConfigurationError, Producer
+from tidegate.errors import SerializationError
 from tidegate.kafka import ProducerMetrics
 from tidegate.sandbox import Kafka
 

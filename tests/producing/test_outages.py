@@ -10,9 +10,10 @@ from contextlib import suppress
 import pytest
 from tests.producing import topics
 
-from tidegate import App, BatchBounds, CommitUnknown, Outgoing, Producer, Record, SendAgain, TransactionAborted
+from tidegate import App, BatchBounds, Outgoing, Producer, Record
+from tidegate.errors import CommitUnknown, SendAgain, TransactionAborted
 from tidegate.kafka.transactions import Transactions
-from tidegate.observe.observer import Committed, Event
+from tidegate.observe.events import Committed, Event
 from tidegate.sandbox import Kafka, Proxy
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from tests.producing import topics
 
-from tidegate import Producer, RecordRejected, java_partition
-from tidegate.core.partitioners import murmur2
-from tidegate.kafka import partition_choice
+from tidegate import Producer
+from tidegate.errors import RecordRejected
+from tidegate.kafka import java_partition, partitioners
+from tidegate.kafka.partitioners import murmur2
 from tidegate.sandbox import Kafka
 from tidegate.sandbox.jars import kafka_jars
 
@@ -104,7 +105,7 @@ def test_a_partitioner_of_ones_own_is_given_what_was_sent(kafka: Kafka) -> None:
 
 
 def test_the_number_of_partitions_follows_the_topic(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_choice, "_FRESH", 0.1)
+    monkeypatch.setattr(partitioners, "_FRESH", 0.1)
     topic = topics.create(kafka.bootstrap, 2)
     settings = {"bootstrap.servers": kafka.bootstrap, "topic.metadata.refresh.interval.ms": 200}
     with Producer(settings, partitioner="round-robin") as in_turn, Producer(settings) as by_key:

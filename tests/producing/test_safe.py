@@ -7,10 +7,12 @@ import logging
 import pytest
 from tests.producing import topics
 
-from tidegate import ConfigurationError, Producer, RecordRejected, SendAgain, WeakTopic
-from tidegate.kafka import topic_check
-from tidegate.kafka.producer_config import producer_config, safe_config
-from tidegate.kafka.topic_check import weaknesses
+from tidegate import ConfigurationError, Producer
+from tidegate.errors import RecordRejected, SendAgain
+from tidegate.kafka import WeakTopic
+from tidegate.kafka import producer as producers
+from tidegate.kafka.config import producer_config, safe_config
+from tidegate.kafka.producer import weaknesses
 from tidegate.sandbox import Kafka
 
 
@@ -96,6 +98,6 @@ def test_a_weak_topic_is_warned_of_once_if_told_so(kafka: Kafka, caplog: pytest.
 def test_a_topic_that_is_not_there_cannot_be_checked(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RecordRejected, match="whether it is safe is not known.*create the topic"):
         Producer.safe(kafka.bootstrap, topics=["no-such-topic"])
-    monkeypatch.setattr(topic_check, "_SECONDS", 0.5)
+    monkeypatch.setattr(producers, "_SECONDS", 0.5)
     with pytest.raises(SendAgain, match="whether it is safe is not known"):
         Producer.safe({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, topics=["orders"])

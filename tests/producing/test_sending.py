@@ -15,8 +15,10 @@ import pytest
 from pydantic import BaseModel
 from tests.producing import topics
 
-from tidegate import ConfigurationError, Delivered, Handle, Producer, Record, SerializationError
-from tidegate.app.decoding import Decoding
+from tidegate import ConfigurationError, Producer, Record
+from tidegate.app.decoder import Decoding
+from tidegate.errors import SerializationError
+from tidegate.kafka import Delivered, Handle
 from tidegate.sandbox import Kafka
 
 

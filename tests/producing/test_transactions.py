@@ -11,16 +11,8 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 from tests.producing import topics
 
-from tidegate import (
-    ConfigurationError,
-    Producer,
-    ProducerError,
-    ProducerFailed,
-    ProducerFenced,
-    RecordRejected,
-    TopicPartition,
-    TransactionAborted,
-)
+from tidegate import ConfigurationError, Producer, TopicPartition
+from tidegate.errors import ProducerError, ProducerFailed, ProducerFenced, RecordRejected, TransactionAborted
 from tidegate.sandbox import Kafka
 
 

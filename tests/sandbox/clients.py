@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from contextlib import contextmanager
 
 import redis
@@ -54,6 +55,10 @@ def create_topic(server: Kafka, name: str, *, partitions: int = 1, replicas: int
     answer = _ask(server, 19, 2, struct.pack(">i", 1) + topic + struct.pack(">i?", 30_000, False))
     (error,) = struct.unpack_from(">h", answer, 4 + 4 + 4 + 2 + len(encoded))
     assert error == 0, f"CreateTopics answered with error {error}"
+    deadline = time.monotonic() + 30  # the controller has answered; the broker hears of the topic after it
+    while name not in topics(server):
+        assert time.monotonic() < deadline, f"{name} was created and is not there"
+        time.sleep(0.02)
 
 
 def topics(server: Kafka) -> set[str]:

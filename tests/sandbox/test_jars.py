@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tidegate.java import downloads
 from tidegate.java.cache import cache_directory
 from tidegate.sandbox import SandboxError
 from tidegate.sandbox.jars import KAFKA_VERSION, kafka_jars
@@ -55,6 +58,38 @@ def test_two_processes_at_once_fetch_one_complete_set(tmp_path, new_cache, monke
     assert found == [str(new_cache / f"kafka-{KAFKA_VERSION}")] * 2
     assert {path.name for path in Path(found[0]).iterdir()} == {path.name for path in jars.iterdir()}
     assert {path.suffix for path in new_cache.iterdir()} == {".1", ".lock"}, "nothing unfinished is left"
+
+
+def test_jars_are_fetched_without_pyspark_and_a_line_tells_of_it(tmp_path, new_cache, monkeypatch) -> None:
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    for name in (f"kafka_2.13-{KAFKA_VERSION}.jar", "slf4j-simple-1.7.36.jar"):
+        (jars / name).write_bytes(b"a jar")
+    repository_in(jars, monkeypatch)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    told = io.StringIO()
+    monkeypatch.setattr(downloads, "_out", told)
+    assert kafka_jars().is_dir()
+    first, *_, last = told.getvalue().splitlines()
+    assert first == f"downloading kafka_2.13 {KAFKA_VERSION}"
+    assert re.fullmatch(rf"downloading kafka_2.13 {KAFKA_VERSION}: 2 jars found, done after \d+ s", last)
+
+
+def test_on_a_terminal_a_download_has_one_line_that_counts_up(monkeypatch) -> None:
+    told = io.StringIO()
+    told.isatty = lambda: True
+    monkeypatch.setattr(downloads, "_out", told)
+    monkeypatch.setattr(downloads._Live, "every", 0.0)
+    with pytest.raises(ZeroDivisionError), downloads.downloading("a jar") as tell:
+        tell("1 of 2")
+        raise ZeroDivisionError
+    shown = told.getvalue().split("\r\x1b[K")
+    assert shown == [
+        "",
+        "downloading a jar",
+        "downloading a jar: 1 of 2",
+        "downloading a jar: 1 of 2, failed after 0 s\n",
+    ]
 
 
 def test_a_failed_fetch_shows_what_ivy_said_and_leaves_nothing(tmp_path, new_cache, monkeypatch, capfd) -> None:

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 import redis
+from tests.processes import user_of
 
 import tidegate.core
+import tidegate.errors
 import tidegate.java
 import tidegate.sandbox
 from tidegate.java.cache import cache_directory
@@ -23,7 +25,6 @@ from tidegate.sandbox.jars import kafka_jars
 from tidegate.sandbox.mysql import mysqld
 
 from .clients import connection
-from .processes import user_of
 
 START = """
 import json, sys
@@ -63,6 +64,7 @@ def home() -> Iterator[Path]:
     for part in (tidegate.core, tidegate.java, tidegate.sandbox):
         source = Path(part.__file__).parent
         shutil.copytree(source, home / "lib" / "tidegate" / source.name)
+    shutil.copy(tidegate.errors.__file__, home / "lib" / "tidegate")
     shutil.copytree(kafka_jars(), home / "cache" / kafka_jars().relative_to(cache_directory()))
     (home / LONG).mkdir()
     for path in (home, *home.rglob("*")):

@@ -226,3 +226,34 @@ def test_a_proxy_to_a_dead_server_hangs_up_and_works_once_the_server_is_back(red
 def test_a_proxy_that_was_not_started_says_so() -> None:
     with pytest.raises(SandboxError, match="not running"):
         Proxy("127.0.0.1", 1).cut()
+
+
+def test_a_client_that_connects_during_a_cut_is_refused_and_not_left_waiting(redis_server) -> None:
+    ends: list[str] = []
+    over = threading.Event()
+
+    def connect(address: tuple[str, int]) -> None:
+        while not over.is_set():
+            try:
+                with socket.create_connection(address, 10) as client:
+                    client.settimeout(10)
+                    client.sendall(b"PING\r\n")
+                    ends.append("answered" if client.recv(1) else "refused")
+            except TimeoutError:
+                ends.append("left waiting")
+            except OSError:
+                ends.append("refused")
+
+    with Proxy(redis_server.host, redis_server.port) as proxy:
+        clients = [threading.Thread(target=connect, args=(proxy.address,)) for _ in range(4)]
+        for client in clients:
+            client.start()
+        end = time.monotonic() + 2
+        while time.monotonic() < end:
+            proxy.cut()
+            proxy.restore()
+            time.sleep(0.003)
+        over.set()
+        for client in clients:
+            client.join()
+    assert set(ends) == {"answered", "refused"}

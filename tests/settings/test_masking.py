@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import tidegate
-from tidegate.core.errors import ConfigurationError
-from tidegate.settings import KafkaSettings, LedgerSettings, Settings, masked
+from tidegate.core.masks import masked
+from tidegate.errors import ConfigurationError
+from tidegate.settings import KafkaSettings, LedgerSettings, Settings
 
 SECRET = "pl4nted"
 SOURCE = Path(tidegate.__file__).parent

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tidegate import ConfigurationError, Delivery, Latest, OutOfRange, Recreated
-from tidegate.core.delivery import CommitMode
+from tidegate import ConfigurationError, Delivery, Latest
+from tidegate.app import OutOfRange, Recreated
+from tidegate.core.policies import CommitMode
 from tidegate.settings import (
     IntoSettings,
     KafkaSettings,
@@ -190,7 +191,7 @@ def test_a_pipeline_prints_without_its_secrets() -> None:
         (LEAST + "fields = ['a']\n" + INTO, "'fields' names the fields of a line of CSV"),
         (LEAST + "delimiter = ';'\n" + INTO, "'delimiter' stands between the fields of CSV"),
         (LEAST + "format = 'csv'\nfields = ['a']\n" + INTO + "[schema]\nb = 'text'", "schema.b: is none of 'fields'"),
-        (LEAST + "format = 'text'\n" + INTO + "[schema]\nb = 'text'", "'schema' is of no use with format = \"text\""),
+        (LEAST + "format = 'text'\n" + INTO + "[schema]\nb = 'text'", "'schema' has no effect with format = \"text\""),
         (LEAST + "format = 'bytes'\n" + INTO, "'columns' has to say where the value goes"),
         (LEAST + "sql = 'select 1'\nwhere = 'true'\n" + INTO, "'where' and 'sql' contradict each other"),
         (LEAST + "sql = 'select 1'\n" + INTO + "[columns]\na = 'key'", "'columns' and 'sql' contradict each other"),

@@ -8,18 +8,28 @@ from pathlib import Path
 import pytest
 
 from tidegate.app.spec import ListenerSpec, Topics
-from tidegate.core.batching import BatchBounds
-from tidegate.core.delivery import CommitStrategy, Delivery
-from tidegate.core.errors import ConfigurationError
-from tidegate.core.lag import LagGuard
-from tidegate.core.protocols import Protocol
-from tidegate.core.recovery import Backoff, DeadLetter, Fail, OutOfRange, Recreated, Retry
-from tidegate.core.start import Earliest, Latest, StartStrategy, Timestamp
+from tidegate.core.batches import BatchBounds
+from tidegate.core.policies import (
+    Backoff,
+    CommitStrategy,
+    DeadLetter,
+    Delivery,
+    Earliest,
+    Fail,
+    GroupProtocol,
+    LagGuard,
+    Latest,
+    OutOfRange,
+    Recreated,
+    Retry,
+    StartStrategy,
+    Timestamp,
+)
+from tidegate.errors import ConfigurationError
 from tidegate.ledger import Limits
 from tidegate.settings import (
     KafkaSettings,
     LedgerSettings,
-    LimitSettings,
     ListenerSettings,
     OnError,
     Settings,
@@ -40,7 +50,7 @@ socket.keepalive.enable = true
 [ledger]
 url = "sqlite:///shop.db"
 prefix = "shop_"
-limits = { hold = 5, lock_wait = 8.5, attempts = 9 }
+limits = { hold = 5, lock_wait = 8.5, attempts = 9, answer = "30s" }
 
 [listener]
 delivery = "at-least-once"
@@ -83,11 +93,11 @@ EXPECTED = Settings(
             "socket.keepalive.enable": True,
         },
     ),
-    LedgerSettings("sqlite:///shop.db", "shop_", LimitSettings(5.0, 8.5, 9)),
+    LedgerSettings("sqlite:///shop.db", "shop_", Limits(5.0, 8.5, 9, 30.0)),
     ListenerSettings(
         delivery=Delivery.AT_LEAST_ONCE,
         commit=CommitStrategy.ASYNCHRONOUS,
-        protocol=Protocol.CONSUMER,
+        protocol=GroupProtocol.CONSUMER,
         start=Latest(),
         deployment="2026-11",
         batch=BatchBounds(7, 70, 0.5),
@@ -112,6 +122,7 @@ ENVIRONMENT = {
     "TIDEGATE_LEDGER__PREFIX": "shop_",
     "TIDEGATE_LEDGER__LIMITS__HOLD": "5",
     "TIDEGATE_LEDGER__LIMITS__LOCK_WAIT": "8.5",
+    "TIDEGATE_LEDGER__LIMITS__ANSWER": "30s",
     "TIDEGATE_LEDGER__LIMITS__ATTEMPTS": "9",
     "TIDEGATE_LISTENER__DELIVERY": "at-least-once",
     "TIDEGATE_LISTENER__COMMIT": "asynchronous",
@@ -177,8 +188,8 @@ def test_the_defaults_are_those_of_a_listener_and_of_the_ledger() -> None:
     assert ListenerSpec(topics=topics, group="g", **ListenerSettings().defaults()) == ListenerSpec(
         topics=topics, group="g"
     )
-    limits = LimitSettings()
-    assert Limits(limits.hold, limits.lock_wait, limits.attempts) == Limits()
+    limits = Limits()
+    assert Limits(limits.hold, limits.lock_wait, limits.attempts, limits.answer) == Limits()
 
 
 def test_a_listener_is_specified_by_what_the_settings_say(load: Load) -> None:
@@ -192,7 +203,7 @@ def test_a_listener_is_specified_by_what_the_settings_say(load: Load) -> None:
 def test_the_environment_goes_before_the_file_and_leaves_the_rest_of_a_table_alone(load: Load) -> None:
     found = load(EVERYTHING, TIDEGATE_LISTENER__BATCH__COUNT="8", TIDEGATE_LEDGER="memory://")
     assert found.listener.batch == BatchBounds(8, 70, 0.5)
-    assert found.ledger == LedgerSettings("memory://", "shop_", LimitSettings(5.0, 8.5, 9))
+    assert found.ledger == LedgerSettings("memory://", "shop_", Limits(5.0, 8.5, 9, 30.0))
 
 
 def test_a_client_setting_of_the_environment_replaces_that_of_the_file(load: Load) -> None:
@@ -283,7 +294,7 @@ def test_an_unknown_key_names_the_nearest_known_one(load: Load, text: str, key: 
 
 
 def test_an_unknown_key_that_is_like_no_other_names_those_that_there_are(load: Load) -> None:
-    assert refusal(load, "zzz = 1").endswith("known are kafka, ledger, listener, sink")
+    assert refusal(load, "zzz = 1").endswith("known are kafka, ledger, listener, observe, sink")
 
 
 @pytest.mark.parametrize(
@@ -337,7 +348,8 @@ def test_variables_that_are_not_settings_are_left_alone(load: Load) -> None:
         ("[listener.batch]\ncount = 0", "listener.batch.count: expected a whole number of at least 1"),
         ("[listener.lag_guard]\nkeep = 1", "listener.lag_guard: 'limit' is missing"),
         ("[listener.lag_guard]\nlimit = 1\nkeep = 2", "listener.lag_guard: keep: expected at most"),
-        ("[ledger.limits]\nhold = 20", "ledger.limits: 'lock_wait' has to be at least as long as 'hold'"),
+        ("[ledger.limits]\nhold = 20", "ledger.limits: lock_wait (15.0 s) has to be at least as long as hold (20.0 s)"),
+        ("[ledger.limits]\nanswer = 15", "ledger.limits: answer (15.0 s) has to be longer than lock_wait (15.0 s)"),
         ('ledger = ""', "ledger.url: expected a string that is not empty"),
         ('[kafka]\nbootstrap = "a"\n[kafka.client]\nbootstrap.servers = "b"', "kafka: the brokers are named twice"),
         ("a = ", "is not TOML"),

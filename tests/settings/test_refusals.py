@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from tidegate.core.errors import ConfigurationError
-from tidegate.settings import KafkaSettings, Settings, refuse_unsafe
+from tidegate.errors import ConfigurationError
+from tidegate.kafka.config import refuse_unsafe
+from tidegate.settings import KafkaSettings, Settings
 
 UNSAFE = [
     "enable.auto.commit",

@@ -51,6 +51,20 @@ def test_one_string_is_a_list_of_one(tmp_path: Path) -> None:
     assert settings.sink["a"] == SinkSettings(("^a",), IntoSettings("a"), format=SinkFormat.CSV, fields=("x",))
 
 
+def test_csv_may_have_headers_nulls_and_another_delimiter(tmp_path: Path) -> None:
+    csv = "format = 'csv'\nfields = ['x']\ndelimiter = ';'\nheader = true\nnulls = ['', 'NULL']"
+    settings = load(tmp_path, f"[sink.a]\ntopics = 'a'\n{csv}\n[sink.a.into]\ntable = 'a'\nexact = true")
+    said = settings.sink["a"]
+    assert (said.delimiter, said.header, said.nulls, said.into.exact) == (";", True, ("", "NULL"), True)
+    assert said.shown()["nulls"] == ("", "NULL")
+
+
+@pytest.mark.parametrize("line", ["delimiter = ';'", "header = true", "nulls = 'NULL'"])
+def test_what_is_said_of_csv_goes_with_csv(tmp_path: Path, line: str) -> None:
+    with pytest.raises(ConfigurationError, match="it goes with format = "):
+        load(tmp_path, f"[sink.a]\ntopics = 'a'\n{line}\n[sink.a.into]\ntable = 'a'")
+
+
 def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
     settings = load(
         tmp_path, ORDERS, TIDEGATE_SINK__ORDERS__INTO__TABLE="other", TIDEGATE_SINK__ORDERS__TOPICS="one, two"

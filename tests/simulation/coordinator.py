@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from tidegate.core.records import TopicPartition
 
 if TYPE_CHECKING:
-    from .member import Member
+    from .process import Process
 
-SESSION = 20
-"""Steps without a sign of life after which a member is expelled."""
+SESSION = 3.0
+"""Seconds without a sign of life after which a member is expelled."""
 
 
 class Notice(Enum):
@@ -25,27 +25,35 @@ class Coordinator:
     """Assignments of one group.
 
     Eager: everything is revoked, and only when all have given up everything is it assigned anew. Cooperative: what
-    moves is revoked, and each partition is assigned as soon as it was given up. Whoever does not answer in time is
-    expelled: its partitions go to others at once, and it learns of it when it next asks.
+    moves is revoked, and each partition is assigned as soon as it was given up. A member that does not answer in time
+    is expelled: its partitions go to others at once, and it learns of it when it next asks.
     """
 
     def __init__(self, rng: Random, cooperative: bool) -> None:
         self.rng = rng
         self.cooperative = cooperative
         self.partitions: list[TopicPartition] = []
-        self.members: list[Member] = []
-        self.held: dict[TopicPartition, Member] = {}
-        self.revoking: dict[TopicPartition, Member] = {}
-        self.target: dict[TopicPartition, Member] = {}
+        self.members: list[Process] = []
+        self.held: dict[TopicPartition, Process] = {}
+        self.revoking: dict[TopicPartition, Process] = {}
+        self.target: dict[TopicPartition, Process] = {}
         self.barrier = False
 
-    def join(self, member: Member, now: int) -> None:
+    def join(self, member: Process, now: float) -> None:
         if member not in self.members:
             self.members.append(member)
         member.joined = True
         member.last_seen = now
 
-    def rebalance(self, now: int, *, everything: bool = False) -> None:
+    def leave(self, member: Process, now: float) -> None:
+        """A member says goodbye."""
+        if member in self.members:
+            self.members.remove(member)
+            self._take_all(member)
+            member.inbox.clear()
+            self.rebalance(now)
+
+    def rebalance(self, now: float, *, everything: bool = False) -> None:
         """Assign the partitions to the members anew; ``everything``: even what stays where it is, is revoked first."""
         live = [member for member in self.members if member.joined]
         self.target = {}
@@ -67,12 +75,12 @@ class Coordinator:
             ]
             if moving:
                 self.revoking.update(dict.fromkeys(moving, member))
-                member.told(Notice.REVOKED, moving)
+                member.inbox.append((Notice.REVOKED, moving))
                 if member.asked_at is None:
                     member.asked_at = now
         self._assign()
 
-    def gave_up(self, member: Member, partitions: list[TopicPartition]) -> None:
+    def gave_up(self, member: Process, partitions: list[TopicPartition]) -> None:
         """A member has answered a revocation; one that was expelled meanwhile has nothing to say."""
         for tp in partitions:
             if self.held.get(tp) is member:
@@ -82,7 +90,7 @@ class Coordinator:
             member.asked_at = None
         self._assign()
 
-    def expel_the_silent(self, now: int) -> None:
+    def expel_the_silent(self, now: float) -> None:
         for member in self.members:
             if member.joined and (
                 now - member.last_seen > SESSION
@@ -91,27 +99,30 @@ class Coordinator:
                 self._expel(member, now)
                 return
 
-    def _expel(self, member: Member, now: int) -> None:
+    def _expel(self, member: Process, now: float) -> None:
+        self._take_all(member)
+        member.inbox.clear()
+        if member.is_dead:
+            self.members.remove(member)
+        else:
+            member.inbox.append((Notice.LOST, []))
+        self.rebalance(now)
+
+    def _take_all(self, member: Process) -> None:
         member.joined = False
         member.asked_at = None
         for tp in [tp for tp, holder in self.held.items() if holder is member]:
             del self.held[tp]
             self.revoking.pop(tp, None)
-        member.inbox.clear()
-        if member.crashed:
-            self.members.remove(member)
-        else:
-            member.told(Notice.LOST, [])
-        self.rebalance(now)
 
     def _assign(self) -> None:
         if self.barrier and self.revoking:
             return
         self.barrier = False
-        given: dict[Member, list[TopicPartition]] = {}
+        given: dict[Process, list[TopicPartition]] = {}
         for tp, member in self.target.items():
             if tp not in self.held and member.joined:
                 self.held[tp] = member
                 given.setdefault(member, []).append(tp)
         for member, partitions in given.items():
-            member.told(Notice.ASSIGNED, partitions)
+            member.inbox.append((Notice.ASSIGNED, partitions))

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tidegate.core.records import TopicPartition
 
-from .coordinator import SESSION
-from .log import Log, reel
-from .member import Member
+from .log import TOPIC, Log, reel
+from .process import Client
+from .scheduler import GreenStrand
 from .steps import Step
 from .store import GROUP, Cut
 
 if TYPE_CHECKING:
     from .world import World
 
-FAULT_RATE = 0.1
+FAULT_RATE = 0.08
 
 
 class Fault(IntEnum):
@@ -35,37 +37,38 @@ class Fault(IntEnum):
     SKIP = 12
     PAUSE = 13
     RESUME = 14
+    EXECUTOR_LOST = 15
+    SPECULATION = 16
+    TAKEOVER = 17
+    STOP = 18
 
-
-_WEIGHTS = {
-    Fault.CRASH: 8,
-    Fault.FREEZE: 12,
-    Fault.LATE_NOTICE: 8,
-    Fault.REQUEST_LOST: 9,
-    Fault.REPLY_LOST: 10,
-    Fault.LANDS_LATE: 9,
-    Fault.ROLLED_BACK: 8,
-    Fault.REBALANCE: 9,
-    Fault.GROWTH: 3,
-    Fault.RECREATION: 3,
-    Fault.RETENTION: 4,
-    Fault.REWIND: 6,
-    Fault.SKIP: 4,
-    Fault.PAUSE: 5,
-    Fault.RESUME: 3,
-}
-_DRAWN = [fault for fault, weight in _WEIGHTS.items() for _ in range(weight)]
 
 _IN_TRANSACTION = {Step.WRITE, Step.COMMIT}
 _ON_THE_WIRE = set(Step) - {Step.ACKNOWLEDGE}
-_LANDING = _ON_THE_WIRE - {Step.FETCH}
+_OF_TASKS = {Step.FETCH, Step.BEGIN, Step.WRITE, Step.COMMIT, Step.ACKNOWLEDGE}
+_LANDING = _ON_THE_WIRE - {Step.FETCH, Step.READ}
 WHERE: dict[Fault, set[Step]] = {fault: set(Step) for fault in Fault} | {
     Fault.ROLLED_BACK: _IN_TRANSACTION,
     Fault.REQUEST_LOST: _ON_THE_WIRE,
     Fault.LANDS_LATE: _LANDING,
+    Fault.EXECUTOR_LOST: _OF_TASKS,
+    Fault.SPECULATION: _OF_TASKS,
+    Fault.STOP: set(Step) - {Step.RELEASE},
 }
 """The steps at which a fault can strike: a transaction that is not open cannot be rolled back, a request that was not
-sent cannot be lost, and what is fetched late is what was fetched before a rebalance, which happens anyway."""
+sent cannot be lost, what is fetched late is what was fetched before a rebalance, which happens anyway, executors run
+tasks, and a driver that releases its partitions has stopped already."""
+
+
+@dataclass(frozen=True)
+class Faults:
+    """The faults of one kind of world, each with its weight: how often it is drawn."""
+
+    weights: dict[Fault, int]
+
+    @cached_property
+    def drawn(self) -> list[Fault]:
+        return [fault for fault, weight in self.weights.items() for _ in range(weight)]
 
 
 class Tally:
@@ -78,11 +81,11 @@ class Tally:
         for mine, theirs in zip(self.counts, other, strict=True):
             mine[:] = [a + b for a, b in zip(mine, theirs, strict=True)]
 
-    def rare(self, bound: int) -> list[str]:
-        """The faults that struck less often than that where they can."""
+    def rare(self, bound: int, faults: Faults) -> list[str]:
+        """Those of the faults that struck less often than that where they can."""
         return [
             f"{fault.name.lower()} at {step.name.lower()}: {self.counts[fault][step]}"
-            for fault in Fault
+            for fault in faults.weights
             for step in WHERE[fault]
             if self.counts[fault][step] < bound
         ]
@@ -90,119 +93,121 @@ class Tally:
     def __str__(self) -> str:
         lines = [" " * 13 + "".join(f"{step.name.lower():>12}" for step in Step)]
         for fault in Fault:
+            if not any(self.counts[fault]):
+                continue
             cells = [f"{self.counts[fault][step]:>12}" if step in WHERE[fault] else f"{'-':>12}" for step in Step]
             lines.append(f"{fault.name.lower():<13}" + "".join(cells))
         return "\n".join(lines)
 
 
 def strike(world: World) -> None:
-    """Let something go wrong for a member that is about to take its next step."""
+    """Let something go wrong for a process that is about to take its next step."""
     random = world.rng.random
-    victim = world.awake[int(random() * len(world.awake))]
-    if victim.step is Step.FETCH:  # most members are there most of the time: look for another one, once
-        victim = world.awake[int(random() * len(world.awake))]
-    fault = _DRAWN[int(random() * len(_DRAWN))]
-    if world.paused_at is not None and random() < 0.3:
-        fault = Fault.RESUME
-    if victim.step not in WHERE[fault] or not _apply(world, fault, victim):
+    if not world.awake:
         return
-    world.tally.counts[fault][victim.step] += 1
-    world.note(f"{victim.name} {fault.name} at {victim.step.name.lower()}")
+    busy = [process for process in world.awake if process.step is not Step.FETCH] if random() < 0.7 else []
+    victims = busy or world.awake  # most processes poll most of the time: prefer the others
+    victim = victims[int(random() * len(victims))]
+    drawn = world.protocol.faults.drawn
+    fault = drawn[int(random() * len(drawn))]
+    if world.is_paused and random() < 0.3:
+        fault = Fault.RESUME
+    step = victim.step
+    if step not in WHERE[fault] or not _apply(world, fault, victim):
+        return
+    world.tally.counts[fault][step] += 1
+    world.note(f"{victim.name} {fault.name} at {step.name.lower()}")
 
 
-def _apply(world: World, fault: Fault, victim: Member) -> bool:
-    random = world.rng.random
+def _apply(world: World, fault: Fault, victim: Client) -> bool:
     match fault:
-        case Fault.CRASH | Fault.FREEZE:
-            if len(world.awake) < 2:
-                return False
-            world.awake.remove(victim)
-            if fault is Fault.CRASH:
-                victim.crash()
-                world.respawning.append(world.now + 1 + int(random() * SESSION))
-            else:
-                world.thawing.append((world.now + 2 + int(random() * 2 * SESSION), victim))
-        case Fault.LATE_NOTICE:
-            victim.deaf_until = world.now + 2 + int(random() * 2.5 * SESSION)
         case Fault.REQUEST_LOST:
             victim.cut = Cut.REQUEST_LOST
         case Fault.REPLY_LOST:
             victim.cut = Cut.REPLY_LOST
         case Fault.LANDS_LATE:
             victim.cut = Cut.LANDS_LATE
-        case Fault.ROLLED_BACK:
-            assert victim.tx is not None
-            victim.tx.rollback()
-        case Fault.REBALANCE:
-            world.coordinator.rebalance(world.now)
         case Fault.GROWTH:
             return _grow(world)
         case Fault.RECREATION:
             return _recreate(world)
         case Fault.PAUSE | Fault.RESUME:
             return _pause(world, fault is Fault.PAUSE)
-        case _:
+        case Fault.RETENTION | Fault.REWIND | Fault.SKIP:
             return _move(world, fault, victim)
+        case _:
+            return world.suffers(fault, victim)
     return True
 
 
 def _pause(world: World, paused: bool) -> bool:
-    if (world.paused_at is not None) == paused:
+    if world.is_paused == paused:
         return False
-    world.paused_at = world.now if paused else None
+    world.is_paused = paused
     return world.store.pause(GROUP) if paused else world.store.resume(GROUP)
 
 
 def _grow(world: World) -> bool:
     if len(world.logs) == 6:
         return False
-    world.add_partition(TopicPartition(world.coordinator.partitions[0].topic, len(world.logs)))
-    world.coordinator.rebalance(world.now)
+    world.add_partition(TopicPartition(TOPIC, len(world.logs)))
+    world.topic_changed(everything=False)
     return True
 
 
 def _recreate(world: World) -> bool:
-    if world.topic_id == 3:
+    if world.topic_id == 3 or world.operating:
         return False
     world.topic_id += 1
     for tp in world.logs:
         world.logs[tp] = Log(reel(tp, world.topic_id, world.variant), int(world.rng.random() * 12))
-    world.coordinator.rebalance(world.now, everything=True)
+    world.topic_changed(everything=True)
     return True
 
 
-def _move(world: World, fault: Fault, victim: Member) -> bool:
+def _move(world: World, fault: Fault, victim: Client) -> bool:
     """Retention and operators move what the victim has: the log's start, or a position."""
     random = world.rng.random
-    partitions = victim.assignment.partitions or world.coordinator.partitions
+    partitions = victim.partitions or list(world.logs)
     tp = partitions[int(random() * len(partitions))]
     log = world.logs[tp]
-    row = world.store.read(GROUP, [tp]).positions.get(tp)
+    row = world.store.row(tp)
     if fault is Fault.RETENTION:
         log.start += int(random() * (log.end - log.start + 1))
         world.cut_off.add((tp, str(world.topic_id), log.start))
         return True
-    if row is None or row.identity.topic_id != str(world.topic_id):
+    if row is None or row.identity.topic_id != str(world.topic_id) or world.operating:
         return False
-    _edit(world, tp, fault)
+    _edit(world, tp, fault, _OPERATORS_CUTS[int(random() * len(_OPERATORS_CUTS))])
     return True
 
 
 def rewind(world: World) -> None:
     """An operator's rewind of a quiet group: only owners that read their rows now and then notice."""
-    partitions = world.coordinator.partitions
-    _edit(world, partitions[int(world.rng.random() * len(partitions))], Fault.REWIND)
+    partitions = list(world.logs)
+    _edit(world, partitions[int(world.rng.random() * len(partitions))], Fault.REWIND, Cut.NONE)
 
 
-def _edit(world: World, tp: TopicPartition, fault: Fault) -> None:
-    """An operator's edit, which waits for whoever has the row locked."""
-    store, random = world.store, world.rng.random
-    if tp in store.locks:
-        store.timers.append((store.now + 1, lambda: _edit(world, tp, fault)))
-        return
-    position, end = store.read(GROUP, [tp]).positions[tp].next_offset, world.logs[tp].end
+def _edit(world: World, tp: TopicPartition, fault: Fault, cut: Cut) -> None:
+    """An operator's edit, which waits for the lock of the row, and is tried again if its connection breaks."""
+    random, store = world.rng.random, world.store
+    row = store.row(tp)
+    assert row is not None
+    position, end = row.next_offset, world.logs[tp].end
     offset = (
         int(random() * (position + 1)) if fault is Fault.REWIND else position + int(random() * (end - position + 1))
     )
-    store.edit(GROUP, {tp: offset}, note="operator")
+
+    def edit() -> None:
+        if cut:
+            world.events["operator tried again"] += 1
+        store.edit(GROUP, {tp: offset}, note="operator")
+        world.operating -= 1
+
     world.edits.setdefault(tp, []).append(offset)
+    world.operating += 1
+    world.operator.cut = cut
+    world.operator.strand = GreenStrand(world.operator, edit)
+
+
+_OPERATORS_CUTS = (Cut.NONE, Cut.REQUEST_LOST, Cut.REPLY_LOST, Cut.LANDS_LATE)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidegate.core.journal import Kind
+from tidegate.core.journal import OPEN_FOR, Kind
 from tidegate.core.positions import Position
 from tidegate.core.records import Record, TopicPartition
 
 from .log import reel
-from .store import GROUP, Jump
+from .scheduler import HASTE
+from .store import GROUP, HOLD, Jump
 
 if TYPE_CHECKING:
     from .world import World
+
+_THEN = datetime(1970, 1, 1, tzinfo=UTC)
+_LATE = timedelta(seconds=HASTE * 4 * HOLD)  # a commit is stored some time after it was judged
 
 
 class Violation(NamedTuple):
@@ -30,12 +35,15 @@ def check(world: World) -> Iterator[Violation]:
         yield Violation("journal", str(broken))
     for tp, row in store.read(GROUP).positions.items():
         rows = store.data.get(str(tp), [])
-        jumps = store.jumps.get(tp, [])
+        jumps = store.server.jumps.get(tp, [])
         yield from _unjustified(world, tp, jumps)
         if fault := _content(world, tp, row, rows, jumps):
             yield Violation("content", f"{tp}: {fault}")
-        if fault := _written_otherwise(world, tp, rows):
+        if fault := _written_otherwise(world, tp, rows) or _put_together_otherwise(world, tp):
             yield Violation("journal", f"{tp}: {fault}")
+    moved = sum(each.span.records for moves in store.server.moves.values() for each in moves)
+    if (coarse := sum(bucket.records for bucket in store.history(GROUP, _THEN))) != moved:
+        yield Violation("journal", f"the coarse history has {coarse} records of {moved}")
 
 
 def _content(world: World, tp: TopicPartition, row: Position, rows: list[object], jumps: list[Jump]) -> str | None:
@@ -69,8 +77,8 @@ def _content(world: World, tp: TopicPartition, row: Position, rows: list[object]
 def _written_otherwise(world: World, tp: TopicPartition, rows: list[object]) -> str | None:
     """The sink is what the journalled advances say, one after the other."""
     expected: list[Record] = []
-    tape = reel(tp, int(world.store.jumps[tp][0].identity.topic_id or 0), world.variant)
-    restarts = (jump for jump in world.store.jumps[tp] if jump.entry.kind is Kind.EDIT)
+    tape = reel(tp, int(world.store.server.jumps[tp][0].identity.topic_id or 0), world.variant)
+    restarts = (jump for jump in world.store.server.jumps[tp] if jump.entry.kind is Kind.EDIT)
     for entry in world.store.journal(GROUP, tp):
         if entry.kind is Kind.ADVANCE:
             records = tape.between(entry.start, entry.end)
@@ -80,6 +88,25 @@ def _written_otherwise(world: World, tp: TopicPartition, rows: list[object]) -> 
         elif entry.kind is Kind.EDIT:
             tape = reel(tp, int(next(restarts).identity.topic_id or 0), world.variant)
     return None if rows == expected else f"the sink has {len(rows)} rows, the journal says {len(expected)}"
+
+
+def _put_together_otherwise(world: World, tp: TopicPartition) -> str | None:
+    """Each advance of the journal is the advances of one claim, one behind the other, within a minute."""
+    moves = iter(world.store.server.moves.get(tp, ()))
+    for entry in world.store.journal(GROUP, tp):
+        if entry.kind is not Kind.ADVANCE:
+            continue
+        at, records = entry.start, 0
+        while at < entry.end:
+            span, claim = next(moves)
+            if (span.start, claim.epoch, claim.owner) != (at, entry.epoch, entry.owner):
+                return f"entry {entry.seq} stands for {span} by {claim.owner} in epoch {claim.epoch}: {entry}"
+            at, records = span.end, records + span.records
+        if (at, records) != (entry.end, entry.records):
+            return f"entry {entry.seq} should end at {at} with {records} records: {entry}"
+        if entry.at is None or entry.since is None or not timedelta(0) <= entry.at - entry.since < OPEN_FOR + _LATE:
+            return f"entry {entry.seq} was open for too long: {entry}"
+    return f"the journal lacks {left}" if (left := next(moves, None)) else None
 
 
 def _unjustified(world: World, tp: TopicPartition, jumps: list[Jump]) -> Iterator[Violation]:

@@ -1,15 +1,16 @@
-"""Many schedules, on all cores."""
+"""Many schedules, on several cores."""
 
 from __future__ import annotations
 
 import multiprocessing
-import os
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 
 from .faults import Tally
-from .world import Outcome, Protocol, run_schedule
+from .group import Protocol
+from .world import Outcome, Parts, run_schedule
 
 CHUNK = 500
 
@@ -21,11 +22,13 @@ class Summary:
     schedules: int = 0
     steps: int = 0
     fewest_steps: int = 1 << 30
-    longest_settling: int = 0
+    longest_settling: float = 0.0
     cpu_seconds: float = 0.0
     events: Counter[str] = field(default_factory=Counter)
     tally: Tally = field(default_factory=Tally)
     failures: list[Outcome] = field(default_factory=list)
+    option: str = Protocol.option
+    """What the command line needs to replay a schedule, beside its seed."""
 
     def add(self, other: Summary) -> None:
         self.schedules += other.schedules
@@ -41,7 +44,7 @@ class Summary:
         events = ", ".join(f"{name} {count:,}" for name, count in sorted(self.events.items()))
         return (
             f"{self.schedules:,} schedules, {self.steps:,} steps (at least {self.fewest_steps} each), "
-            f"{self.cpu_seconds:.0f} s of CPU time, longest settling {self.longest_settling} steps\n"
+            f"{self.cpu_seconds:.0f} s of CPU time, longest settling {self.longest_settling:.1f} s\n"
             f"{events}\n{self.tally}"
         )
 
@@ -49,18 +52,18 @@ class Summary:
         """Each failure, and how to see it again."""
         return "\n".join(
             f"seed {outcome.seed}: {violation.kind}: {violation.text}\n"
-            f"    python -m tests.simulation --seed {outcome.seed}"
+            f"    python -m tests.simulation --seed {outcome.seed}{self.option}"
             for outcome in self.failures[:10]
             for violation in outcome.violations[:3]
         )
 
 
-def run_seeds(seeds: range) -> Summary:
+def run_seeds(seeds: range, parts: Parts) -> Summary:
     """Run the schedules of these seeds in this process."""
-    summary = Summary()
+    summary = Summary(option=parts.option)
     started = time.process_time()
     for seed in seeds:
-        outcome = run_schedule(seed, Protocol(), summary.tally)
+        outcome = run_schedule(seed, parts, summary.tally)
         summary.schedules += 1
         summary.steps += outcome.steps
         summary.fewest_steps = min(summary.fewest_steps, outcome.steps)
@@ -72,11 +75,13 @@ def run_seeds(seeds: range) -> Summary:
     return summary
 
 
-def run_many(schedules: int) -> Summary:
-    """Run that many schedules, in as many processes as there are cores."""
-    total = Summary()
-    chunks = [range(first, min(first + CHUNK, schedules)) for first in range(0, schedules, CHUNK)]
-    with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
-        for summary in pool.imap_unordered(run_seeds, chunks):
+def run_many(seeds: range, processes: int, parts: Parts) -> Summary:
+    """Run the schedules of these seeds, in so many processes."""
+    if processes == 1:
+        return run_seeds(seeds, parts)
+    total = Summary(option=parts.option)
+    chunks = [seeds[first : first + CHUNK] for first in range(0, len(seeds), CHUNK)]
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        for summary in pool.imap_unordered(partial(run_seeds, parts=parts), chunks):
             total.add(summary)
     return total

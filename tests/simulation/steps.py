@@ -1,4 +1,4 @@
-"""The steps of the protocol, between which anything may happen."""
+"""The steps of a process, between which anything may happen."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Step(IntEnum):
-    """What a member does next."""
+    """What a process does next: a request to the store, the use of its answer, or a poll."""
 
     CLAIM = 0
     FETCH = 1
@@ -16,3 +16,4 @@ class Step(IntEnum):
     ACKNOWLEDGE = 5
     RELEASE = 6
     RECLAIM = 7
+    READ = 8

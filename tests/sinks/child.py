@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Engine, event
-from tests.listeners.processes import die
+from tests.processes import die
 from tests.sinks.loads import GROUP, Load
 
 from tidegate import App, BatchBounds
+from tidegate.tables import Mode
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ def consume(order: Order) -> None:
     load = order.load
     ledger: Any = load.ledger(order.url)
     if order.dies_at_row is not None:
-        die_inside_of_sqlite(ledger.engine, load.name, order.dies_at_row)
+        die_inside_of_sqlite(ledger.engine, load, order.dies_at_row)
     app = App({"bootstrap.servers": load.orders.bootstrap, "log_level": 0}, ledger)
     bounds = BatchBounds(count=order.batch, bytes=64 << 20, age=0.5)
     app.sink(partitions=load.orders.all, into=load.table, group=GROUP, batch=bounds)
@@ -37,9 +38,10 @@ def consume(order: Order) -> None:
     os._exit(0)  # without waiting for threads of the client
 
 
-def die_inside_of_sqlite(engine: Engine, table: str, row: int) -> None:
-    """Die before that row goes in, counted over all loads."""
+def die_inside_of_sqlite(engine: Engine, load: Load, row: int) -> None:
+    """Die before that row goes in, or is changed, counted over all loads."""
     rows = 0
+    event_of_row = "UPDATE" if load.mode is Mode.UPDATE else "INSERT"
 
     def tick() -> None:
         nonlocal rows
@@ -49,6 +51,8 @@ def die_inside_of_sqlite(engine: Engine, table: str, row: int) -> None:
 
     def watch(driver: sqlite3.Connection, _: object) -> None:
         driver.create_function("tick", 0, tick)
-        driver.execute(f"CREATE TEMP TRIGGER ticking BEFORE INSERT ON main.{table} BEGIN SELECT tick(); END")
+        driver.execute(
+            f"CREATE TEMP TRIGGER ticking BEFORE {event_of_row} ON main.{load.name} BEGIN SELECT tick(); END"
+        )
 
     event.listen(engine, "connect", watch)

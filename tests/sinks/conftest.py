@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 from tests.sinks.shop import Shop
+from tests.sinks.till import Till
 
-from tidegate.sandbox import Kafka
+from tidegate.sandbox import Kafka, Postgres
 
 DATABASES = ["sqlite", "mariadb", "mysql", "postgres"]
 
@@ -31,5 +32,27 @@ def shop(url: str) -> Iterator[Shop]:
 def busy_shop(url: str, kafka: Kafka) -> Iterator[Shop]:
     """On each database, with topics of two partitions on a real broker."""
     opened = Shop(url, kafka.bootstrap, partitions=2)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def till(url: str) -> Iterator[Till]:
+    """On each database."""
+    opened = Till(url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def on_postgres(postgres: Postgres) -> Iterator[Till]:
+    opened = Till(postgres.url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(params=["mariadb", "mysql"])
+def on_mysql(request: pytest.FixtureRequest) -> Iterator[Till]:
+    opened = Till(request.getfixturevalue(request.param).url)
     yield opened
     opened.close()

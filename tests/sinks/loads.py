@@ -89,6 +89,9 @@ class Load:
             f"CREATE TABLE {self.name} "
             f"(customer INTEGER NOT NULL, amount BIGINT, orders BIGINT, note VARCHAR(100){key})"
         )
+        if self.mode is Mode.UPDATE:  # which changes rows that are there
+            everyone = ", ".join(f"({who}, 0, 0, '')" for who in range(self.orders.partitions * CUSTOMERS))
+            self._run(f"INSERT INTO {self.name} VALUES {everyone}")
         with self.ledger() as ledger:
             ledger.create()
 
@@ -125,9 +128,9 @@ class Load:
         for partition in range(self.orders.partitions):
             for offset in range(self.orders.records):
                 who = customer(partition, offset)
-                if self.mode is Mode.UPSERT:
+                if self.mode in (Mode.UPSERT, Mode.UPDATE) or (self.mode is Mode.IGNORE and who not in sums):
                     sums[who], counts[who] = amount(partition, offset), 1
-                else:
+                elif self.mode is not Mode.IGNORE:
                     sums[who] += amount(partition, offset)
                     counts[who] += 1
         return {who: (sums[who], counts[who]) for who in sums}

@@ -26,11 +26,11 @@ def test_json_goes_into_columns_of_the_same_names(busy_shop: Shop) -> None:
 
 def test_lines_of_csv_go_into_columns(busy_shop: Shop) -> None:
     busy_shop.create("id INTEGER NOT NULL, note VARCHAR(40)")
-    busy_shop.send('1;"a;b"', "2;", "three;c", partition=1)
-    busy_shop.sink(format=CsvFormat(["id", "note"], delimiter=";"))
+    busy_shop.send("id;note", '1;"a;b"', "2;NULL", "three;c", partition=1)
+    busy_shop.sink(format=CsvFormat(["id", "note"], delimiter=";", header=True, nulls="NULL"))
     assert busy_shop.rows() == [(1, "a;b"), (2, None)]
     ((offset, error),) = busy_shop.letters()
-    assert offset == 2
+    assert offset == 3
     assert "column 'id'" in error
 
 

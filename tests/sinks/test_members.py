@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from sqlalchemy import create_engine, text
 
 from tidegate import App, BatchBounds, Table, TopicPartition, open_ledger
-from tidegate.observe.observer import Committed, Event
+from tidegate.observe.events import Committed, Event
 from tidegate.sandbox import Kafka
 
 GROUP = "counting"

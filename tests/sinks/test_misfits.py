@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.sinks.shop import GROUP, TOPIC, Shop
 
-from tidegate import Backoff, DeadLetter, Fail, Retry, Skip, TopicPartition
+from tidegate import Backoff, DeadLetter, Delivery, Fail, Retry, Skip, TopicPartition
 from tidegate.app import HandlerFailed
-from tidegate.observe.observer import Retried, Skipped
+from tidegate.observe.events import Retried, Skipped
 
 ORDERS = TopicPartition(TOPIC, 0)
 GOOD = [{"id": number, "total": number} for number in range(1, 6)]
@@ -36,9 +36,9 @@ def test_misfits_are_dead_letters_that_say_which_column_and_why_and_the_rest_com
     assert "not JSON" in errors[3]
     assert "a tombstone, and the table does not delete" in errors[5]
     if orders.database == "sqlite":  # which numbers such a key by itself, and has 64 bits for any integer
-        assert orders.rows()[2:] == [(1 << 40, 1), ((1 << 40) + 1, 1)]
+        assert orders.rows()[2:] == [(3, 1), (1 << 40, 1)]
     else:
-        assert errors[6] == "DecodingError: column 'id': missing or null, and the column needs a value"
+        assert errors[6] == "DecodingError: column 'id': missing, and the column needs a value"
         assert errors[7] == "DecodingError: column 'id': a number outside of -2147483648 to 2147483647"
         assert len(orders.rows()) == 2
 
@@ -68,8 +68,23 @@ def test_a_sink_that_stops_names_the_record_and_why(orders: Shop, bad: dict[str,
     assert failed.value.offset == 5
     assert f"sink into {orders.table}, group '{GROUP}', {TOPIC}[0] offset 5: " in str(failed.value)
     assert ("column 'total'" if bad is MISFIT else "IntegrityError") in str(failed.value)
+    assert "The position stays in front of it" in str(failed.value)
     assert orders.rows() == []
     assert orders.kit.positions(GROUP)[ORDERS] == 0
+
+
+@pytest.mark.parametrize(
+    ("bad", "said", "position"),
+    [(MISFIT, "The position stays in front of it", 4), (TWICE, "At most once, the position has moved already", 5)],
+    ids=["found before", "found by the database"],
+)
+def test_at_most_once_a_sink_that_stops_says_whether_the_position_has_moved(
+    orders: Shop, bad: dict[str, Any], said: str, position: int
+) -> None:
+    orders.send(*GOOD[:4], bad)
+    with pytest.raises(HandlerFailed, match=f"offset 4.*{said}"):
+        orders.sink(on_error=Fail(), delivery=Delivery.AT_MOST_ONCE)
+    assert orders.kit.positions(GROUP)[ORDERS] == position
 
 
 @pytest.mark.parametrize("policy", [DeadLetter(), Skip(), Retry(1, HASTY, then=DeadLetter())], ids=str)

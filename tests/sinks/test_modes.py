@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from tests.sinks.shop import Shop
 
-from tidegate.observe.observer import Committed
+from tidegate.observe.events import Committed
 
 
 def test_a_table_is_created_from_the_first_records_and_grows_with_later_ones(busy_shop: Shop) -> None:

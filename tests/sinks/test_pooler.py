@@ -10,7 +10,7 @@ from sqlalchemy import create_engine, text
 from tests.sinks.shop import Shop
 
 from tidegate import App, Table, open_ledger
-from tidegate.ledger.sql.transaction import SqlTransaction
+from tidegate.ledger.sql.sessions import SqlTransaction
 from tidegate.sandbox import Kafka, PgBouncer, Postgres
 from tidegate.testing import TestKit
 

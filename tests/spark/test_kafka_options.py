@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.core.errors import ConfigurationError
+from tidegate.errors import ConfigurationError
 from tidegate.spark.kafka_options import client_settings, kafka_options
 
 PEM = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"

@@ -16,6 +16,7 @@ from tests.spark.orders import Orders, Place
 from tidegate import Table
 from tidegate.sandbox import Kafka, Postgres
 from tidegate.spark import Pipeline, Report
+from tidegate.tables import CsvFormat
 
 COLUMNS = {"id": "integer", "user": "text", "total": "decimal(12,2)"}
 GROUP = "etl"
@@ -195,7 +196,7 @@ def test_keys_and_headers_get_everywhere(
     settings = {"bootstrap.servers": kafka.bootstrap, "log_level": 0}
     admin = AdminClient(settings)
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
-    producer = Producer(settings)
+    producer = Producer({**settings, "enable.idempotence": True})
     headers = [("trace", b"first"), ("trace", b"\xff"), ("trace", "späte".encode()), ("empty", None)]
     producer.produce(topic, b'{"id": 1}', b"one", headers=headers)
     producer.produce(topic, b"rubbish", b"\xfe", headers=headers)
@@ -235,7 +236,7 @@ def test_a_table_that_no_record_describes_yet_waits_for_one_that_does(
     place: Place, kafka: Kafka, spark: SparkSession
 ) -> None:
     topic = Orders.create(kafka.bootstrap, partitions=1, count=0)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True, "log_level": 0})
     for rows, values in ((0, [b"rubbish", b"null"]), (2, [b'{"id": 1}', b'{"id": 2}'])):
         for value in values:
             producer.produce(topic.name, value)
@@ -243,3 +244,40 @@ def test_a_table_that_no_record_describes_yet_waits_for_one_that_does(
         report = run(topic, place, spark, Table(place.name, create=True))
         assert (report.rows, report.dead_letters, report.lag) == (rows, 2 - rows, 0)
     assert place.rows("id", "ORDER BY id") == [(1,), (2,)]
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_a_header_of_csv_makes_no_row_and_numbers_may_be_times(place: Place, kafka: Kafka, spark: SparkSession) -> None:
+    topic = Orders.create(kafka.bootstrap, partitions=1, count=0)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True, "log_level": 0})
+    for value in (b"id;at", b"1;1700000000123", b"2;-", b"id;at\n3.0;0", b"4;soon"):
+        producer.produce(topic.name, value)
+    assert producer.flush(30) == 0
+    schema = {"id": "integer", "at": "timestamp(ms)"}
+    form = CsvFormat(["id", "at"], delimiter=";", header=True, nulls=["-"])
+    ways: dict[str, dict[str, Any]] = {
+        "plain": {},
+        "expressions": {"where": "id > 0", "schema": schema},
+        "transform": {"transform": "select id, at from records", "schema": schema},
+    }
+    for group, options in ways.items():
+        table = Table(f"{place.name}_{group}", create=True, columns=schema)
+        pipeline = Pipeline(
+            topic.name,
+            table,
+            group=group,
+            kafka=kafka.bootstrap,
+            ledger=place.ledger,
+            spark=spark,
+            format=form,
+            **options,
+        )
+        report = pipeline.run(available_now=True)
+        assert (report.records, report.rows, report.dead_letters) == (5, 3, 1), group
+        with place.ledger.engine.connect() as conn:
+            found = conn.exec_driver_sql(f"SELECT id, at FROM {table.name} ORDER BY id").all()
+        assert [(number, at and at[:23]) for number, at in found] == [
+            (1, "2023-11-14 22:13:20.123"),
+            (2, None),
+            (3, "1970-01-01 00:00:00.000"),
+        ], group

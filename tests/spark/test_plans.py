@@ -11,17 +11,16 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.orders import Orders, Place
 
 from tidegate import ConfigurationError, Table
-from tidegate.core.errors import PipelineStopped
 from tidegate.core.records import TopicPartition
-from tidegate.core.spans import Span
+from tidegate.core.work import Span
+from tidegate.errors import PipelineStopped
 from tidegate.sandbox import Kafka, Postgres
 from tidegate.spark import Pipeline, Report
 from tidegate.spark.kafka_options import kafka_options
 from tidegate.spark.plans import refuse_partial
-from tidegate.spark.reading import raw_records
-from tidegate.spark.shaping import parsing_of, view_of
+from tidegate.spark.records import raw_records
 from tidegate.spark.spec import PipelineSpec
-from tidegate.spark.transforming import Transforming
+from tidegate.spark.transforms import Transforming, parsing_of, view_of
 
 GROUP = "etl"
 SCHEMA = {"id": "integer", "user": "text", "total": "decimal(12,2)"}
@@ -139,7 +138,7 @@ def test_a_task_that_was_not_given_its_whole_span_writes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     orders: Orders = request.getfixturevalue(topic)
-    for module in ("microbatch", "committing"):
+    for module in ("loop", "jobs"):
         monkeypatch.setattr(f"tidegate.spark.{module}.refuse_exchange", lambda *_: None)
     spark.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
     try:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.ports import refused_port
 from tests.spark.orders import Orders, Place
 
-from tidegate import BrokerUnavailable, ConfigurationError, LedgerUnavailable, Table
-from tidegate.sandbox.ports import free_port
+from tidegate import ConfigurationError, Table
+from tidegate.errors import BrokerUnavailable, LedgerUnavailable
 from tidegate.spark import Pipeline
 
 COLUMNS = {"id": "integer", "user": "text", "total": "decimal(12,2)"}
@@ -52,7 +53,7 @@ def refused(
         ({"where": "value.total >", "schema": COLUMNS}, "(?i)syntax error"),
         ({"transform": "select frobnicate(id) as id from records", "schema": COLUMNS}, "frobnicate"),
         ({"transform": "select id, total as sum from records", "schema": COLUMNS}, "no column 'sum'"),
-        ({"transform": lambda df: None, "schema": COLUMNS}, "returned NoneType"),
+        pytest.param({"transform": lambda df: None, "schema": COLUMNS}, "returned NoneType", id="transform to None"),
         ({"transform": "select 1", "where": "true"}, "leave out columns and where"),
         ({"transform": "select 1", "commit": "partition"}, "no one position stands for them"),
         ({"commit": "partition"}, "SQLite's file"),
@@ -71,11 +72,11 @@ def test_a_mistake_is_named(
 
 
 def test_a_wrong_broker_is_named(orders: Orders, shop: Place, spark: SparkSession) -> None:
-    refused(BrokerUnavailable, "did not say", orders, shop, spark, kafka=f"127.0.0.1:{free_port()}")
+    refused(BrokerUnavailable, "did not say", orders, shop, spark, kafka=f"127.0.0.1:{refused_port()}")
 
 
 def test_a_ledger_that_is_away_is_named_without_its_password(orders: Orders, spark: SparkSession) -> None:
-    url = f"postgresql+psycopg://shop:s3cret@127.0.0.1:{free_port()}/shop"
+    url = f"postgresql+psycopg://shop:s3cret@127.0.0.1:{refused_port()}/shop"
     pipeline = Pipeline(orders.name, Table("t"), group=GROUP, kafka=orders.bootstrap, ledger=url, spark=spark)
     with pytest.raises(LedgerUnavailable) as caught:
         pipeline.run(once=True)

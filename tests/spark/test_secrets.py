@@ -13,7 +13,7 @@ from tests.confidential.login import PLANTED, broker_with_login
 from tests.spark.orders import Place
 
 from tidegate import Producer, Table
-from tidegate.kafka.admin import Admin
+from tidegate.kafka.cluster import Admin
 from tidegate.kafka.config import admin_config
 from tidegate.sandbox import Postgres
 from tidegate.spark import Pipeline

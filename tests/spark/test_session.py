@@ -10,12 +10,11 @@ from pathlib import Path
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
+from tests.ports import refused_port
 
-from tidegate.core.errors import ConfigurationError
+from tidegate.errors import ConfigurationError
 from tidegate.java.runtime import find_java
-from tidegate.sandbox.ports import free_port
-from tidegate.spark.jars import jars_of
-from tidegate.spark.session import SparkOptions, check_session, open_session
+from tidegate.spark.session import SparkOptions, check_session, jars_of, open_session
 
 V1_SOURCES = "spark.sql.sources.useV1SourceList"
 
@@ -40,7 +39,7 @@ print(json.dumps(seen))
 
 WITHOUT_CONNECTOR = """
 from pyspark.sql import SparkSession
-from tidegate.core.errors import ConfigurationError
+from tidegate.errors import ConfigurationError
 from tidegate.spark.session import check_session
 
 session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
@@ -155,7 +154,7 @@ def test_a_missing_package_is_named_with_its_extra(module: str, monkeypatch: pyt
 
 
 def test_a_connector_that_cannot_be_fetched_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nobody = f"http://127.0.0.1:{free_port()}/"
+    nobody = f"http://127.0.0.1:{refused_port()}/"
     settings = tmp_path / "ivysettings.xml"
     settings.write_text(
         '<ivysettings><settings defaultResolver="none"/><resolvers>'
@@ -191,4 +190,4 @@ def test_a_master_that_does_not_answer_is_an_error_at_once(monkeypatch: pytest.M
 
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     with pytest.raises(ConfigurationError, match="no Spark master answers at spark://127.0.0.1"):
-        open_session(SparkOptions(f"spark://127.0.0.1:{free_port()}"))
+        open_session(SparkOptions(f"spark://127.0.0.1:{refused_port()}"))

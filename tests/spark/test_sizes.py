@@ -18,8 +18,8 @@ from tidegate import Table
 from tidegate.core.records import TopicPartition
 from tidegate.sandbox import Kafka, Postgres
 from tidegate.spark import BatchReport, Pipeline, Report
-from tidegate.spark.planning import plan
-from tidegate.spark.shelf import Shelf
+from tidegate.spark.executor import Shelf
+from tidegate.spark.loop import plan
 from tidegate.tables.rows import Rows
 
 MEGABYTE = 900_000  # which is what fits into a message by Kafka's defaults
@@ -37,7 +37,7 @@ def topic(kafka: Kafka) -> str:
     settings = {"bootstrap.servers": kafka.bootstrap, "log_level": 0}
     admin = AdminClient(settings)
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
-    producer = Producer(settings)
+    producer = Producer({**settings, "enable.idempotence": True})
     for number in range(SMALL + LARGE):
         size = 20 if number < SMALL else MEGABYTE
         producer.produce(name, b'{"id": %d, "note": "%s"}' % (number, b"n" * size))

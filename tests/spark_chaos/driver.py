@@ -17,10 +17,10 @@ from tests.spark_chaos import faulty
 from tests.spark_chaos.orders import GROUP, LIMITS, Orders
 from tests.spark_chaos.traps import Place, Traps
 
-from tidegate.cli.workers import stop_with_parent
-from tidegate.core.errors import TidegateError
+from tidegate.cli.run import stop_with_parent
+from tidegate.errors import TidegateError
 from tidegate.ledger import open_ledger
-from tidegate.observe.observer import Claimed, Committed, Event, FencedOff, StoreLost
+from tidegate.observe.events import Claimed, Committed, Event, FencedOff, StoreLost
 from tidegate.spark import BatchReport, Pipeline, SparkOptions
 from tidegate.spark.session import open_session
 

@@ -11,14 +11,16 @@ from typing import Any
 import psycopg
 import pymysql.connections
 from pyspark import TaskContext
+from sqlalchemy import Engine
 from tests.spark_chaos.traps import Place, Traps
 
-from tidegate.core.delivery import Delivery
-from tidegate.core.errors import Fenced
+from tidegate.core.policies import Delivery
 from tidegate.core.records import TopicPartition
-from tidegate.core.spans import Claim, Span
-from tidegate.ledger import Ledger, Outcome, Result, SqlTransaction, delivering
-from tidegate.spark import committing, executing, staging
+from tidegate.core.work import Claim, Span
+from tidegate.errors import Fenced
+from tidegate.ledger import Ledger, Outcome, Result, SqlTransaction
+from tidegate.ledger.delivery import deliver as genuine
+from tidegate.spark import driver, executor, staging
 
 FOLDER = "TIDEGATE_CHAOS_FOLDER"
 
@@ -49,7 +51,7 @@ def deliver(
         traps().spring(Place(f"{where}-loading"), spans=covered, after="the rows")
 
     try:
-        result = delivering.deliver(ledger, delivery, claims, spans, written, **options)
+        result = genuine(ledger, delivery, claims, spans, written, **options)
     except Fenced as fenced:
         traps().note("fenced", where=where, spans=covered, reason=str(fenced))
         raise
@@ -61,7 +63,7 @@ def deliver(
 
 
 @dataclass(frozen=True)
-class FaultyCommit(executing.SpanCommit):
+class FaultyCommit(executor.ExecutorCommit):
     """Brings this module to the executors."""
 
 
@@ -69,9 +71,9 @@ class FaultyCommit(executing.SpanCommit):
 class FaultyLoad(staging._Load):
     """A load into the staging table with traps around it."""
 
-    def _load(self, batches: Iterable[Any], attempt: int, place: int) -> int:
+    def _load(self, engine: Engine, batches: Iterable[Any], attempt: int, place: int) -> int:
         traps().spring(Place.TASK_BEFORE, attempt=attempt)
-        count = super()._load(batches, attempt, place)
+        count = super()._load(engine, batches, attempt, place)
         traps().note("loaded", attempt=attempt, rows=count)
         traps().spring(Place.TASK_AFTER, attempt=attempt)
         return count
@@ -99,8 +101,8 @@ _genuine_packet = pymysql.connections.Connection.write_packet
 
 def install() -> None:
     """In whatever process this is imported: in those of the ordeal alone."""
-    executing.deliver = committing.deliver = deliver  # type: ignore[attr-defined]
-    committing.SpanCommit = FaultyCommit  # type: ignore[misc, attr-defined]
+    executor.deliver = driver.deliver = deliver  # type: ignore[attr-defined]
+    driver.ExecutorCommit = FaultyCommit  # type: ignore[misc, attr-defined]
     staging._Load = FaultyLoad
     psycopg.Copy.write = _copy  # type: ignore[method-assign]
     pymysql.connections.Connection.write_packet = _packet

@@ -21,9 +21,9 @@ from tests.spark_chaos.feed import PARTITIONS, feed
 from tests.spark_chaos.orders import GROUP, LIMITS, Orders, Way
 from tests.spark_chaos.traps import Action, Place, Traps
 
-from tidegate import Verification, open_ledger
+from tidegate import open_ledger
 from tidegate.core.records import TopicPartition
-from tidegate.ledger import Ledger
+from tidegate.ledger import Ledger, Verification
 from tidegate.sandbox import Executor, Kafka, Proxy, SparkCluster
 
 Fault = Callable[["Ordeal"], None]
@@ -329,7 +329,7 @@ def ordeal(
     reached = database.render_as_string(hide_password=False)
     orders = Orders(broker.bootstrap, topic.name, reached, way, str(folder), conf=_conf(folder, conf))
     if cluster is not None:
-        orders = replace(orders, master=cluster.url)
+        orders = replace(orders, master=cluster.url, conf={**orders.conf, **cluster.conf})
     lives = 1 + sum(fault.__name__.startswith("driver_") for fault in faults)
     crew = Crew(orders, traps, lives, with_reserve=cluster is None)  # its executors would take the cores
     try:

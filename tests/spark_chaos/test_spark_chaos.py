@@ -55,7 +55,7 @@ def test_kills_fences_and_repeated_tasks_of_commits_by_partition(
     kafka: Kafka, url: str, way: Way, tmp_path: Path
 ) -> None:
     number = seed()
-    print(f"\nTIDEGATE_CHAOS_SEED={number} {way}")
+    print(f"\nCHAOS_SEED={number} {way}")
     faults = [*KILLS, *COMMITS_REPEATED, *FENCES]
     faults += [Ordeal.driver_taken_over_while_loading, Ordeal.worker_killed_while_loading]
     with ordeal(kafka, url, way, tmp_path, faults, seed=number) as trial:
@@ -80,7 +80,7 @@ def test_kills_fences_and_repeated_tasks_of_commits_by_partition(
 )
 def test_kills_and_fences_of_commits_by_batch(kafka: Kafka, url: str, way: Way, tmp_path: Path) -> None:
     number = seed()
-    print(f"\nTIDEGATE_CHAOS_SEED={number} {way}")
+    print(f"\nCHAOS_SEED={number} {way}")
     faults = [*KILLS, *FENCES, Ordeal.driver_killed_before_a_commit]
     if way.staged:
         faults += [Ordeal.task_failed_after_its_load, Ordeal.worker_killed_after_its_load]
@@ -105,7 +105,7 @@ def test_executors_killed_and_frozen_and_tasks_tried_twice_at_once(
     kafka: Kafka, cluster: SparkCluster, url: str, way: Way, tmp_path: Path
 ) -> None:
     number = seed()
-    print(f"\nTIDEGATE_CHAOS_SEED={number} {way}")
+    print(f"\nCHAOS_SEED={number} {way}")
     faults = [
         *[Ordeal.executor_killed] * 3,
         *[Ordeal.executor_killed_after_a_commit] * 3,
@@ -128,7 +128,7 @@ def test_a_fault_of_each_kind_neither_loses_nor_repeats_a_record(
     kafka: Kafka, url: str, way: Way, tmp_path: Path
 ) -> None:
     number = seed()
-    print(f"\nTIDEGATE_CHAOS_SEED={number} {way}")
+    print(f"\nCHAOS_SEED={number} {way}")
     faults = [
         Ordeal.driver_killed_after_a_commit,
         Ordeal.position_edited,

@@ -12,13 +12,13 @@ from confluent_kafka import Consumer, TopicPartition
 from sqlalchemy import create_engine, text
 from tests.starts.topics import Topic, wait_until
 
-from tidegate import App, BrokerUnavailable, LedgerError, OwnLoop, Record, Transaction, open_ledger
-from tidegate.core.delivery import Delivery
-from tidegate.core.start import Start, StartStrategy
-from tidegate.kafka.admin import Admin
-from tidegate.kafka.outgoing import Outgoing
+from tidegate import App, OwnLoop, Record, Transaction, open_ledger
+from tidegate.core.policies import Delivery, Start, StartStrategy
+from tidegate.errors import BrokerUnavailable, LedgerError
+from tidegate.kafka.cluster import Admin
+from tidegate.kafka.delivery import Outgoing
 
-_PATIENCE = 60.0
+_PATIENCE = 150.0
 
 
 class Refused(Exception):

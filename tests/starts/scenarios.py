@@ -8,7 +8,7 @@ from typing import TypeAlias
 from tests.starts.readers import Reader
 from tests.starts.topics import NOON, Topic
 
-from tidegate.core.start import Earliest, Latest, Start, Timestamp
+from tidegate.core.policies import Earliest, Latest, Start, Timestamp
 
 STARTS: list[Start] = [Earliest(), Latest(), Timestamp(NOON)]
 

@@ -17,7 +17,7 @@ from tests.starts.readers import KafkaOffsets, Listener, OwnLoops, Reader, Topic
 from tests.starts.scenarios import SCENARIOS, STARTS, Scenario, difference
 from tests.starts.topics import Topic
 
-from tidegate.core.start import Start
+from tidegate.core.policies import Start
 from tidegate.sandbox import Kafka
 
 KINDS: list[type[Reader]] = [Listener, OwnLoops, KafkaOffsets, TopicToTopic]

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from tidegate.core.start import Earliest, Start, Timestamp
+from tidegate.core.policies import Earliest, Start, Timestamp
 
 _serial = itertools.count(1)
 NOON = 1_700_000_000_000
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout: float = 60.0) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout: float = 150.0) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not come true within {timeout} s"

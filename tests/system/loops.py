@@ -9,16 +9,17 @@ from typing import Any
 from confluent_kafka import Consumer
 from tests.system.stage import GROUP, PATIENCE, Stage, wait_until
 
-from tidegate import Ledger, LedgerError, OwnLoop, Protocol, Record
+from tidegate import GroupProtocol, Ledger, OwnLoop, Record
+from tidegate.errors import LedgerError
 from tidegate.observe import Event
 
 BRISK = {"topic.metadata.refresh.interval.ms": 500, "fetch.wait.max.ms": 100}
 
 
-def settings(stage: Stage, protocol: Protocol = Protocol.COOPERATIVE) -> dict[str, Any]:
+def settings(stage: Stage, protocol: GroupProtocol = GroupProtocol.COOPERATIVE) -> dict[str, Any]:
     """What a consumer is made with."""
     kafka = {**stage.kafka, **BRISK, "group.id": GROUP, "enable.auto.commit": False, "auto.offset.reset": "error"}
-    if protocol is Protocol.CONSUMER:
+    if protocol is GroupProtocol.CONSUMER:
         return {**kafka, "group.protocol": "consumer"}
     own = {"partition.assignment.strategy": protocol.value, "heartbeat.interval.ms": 500, "session.timeout.ms": 6000}
     return {**kafka, **own}
@@ -31,7 +32,7 @@ class Loop:
         self,
         stage: Stage,
         *topics: str,
-        protocol: Protocol = Protocol.COOPERATIVE,
+        protocol: GroupProtocol = GroupProtocol.COOPERATIVE,
         ledger: Ledger[Any] | None = None,
         inside: Callable[[Record], object] = lambda _: None,
         **options: Any,

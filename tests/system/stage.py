@@ -16,18 +16,19 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table, Text, create_engine, select
 
 from tidegate.app.app import App
+from tidegate.app.handler import Handled, Over, Prepared, never
 from tidegate.app.member import Member
 from tidegate.app.spec import ListenerSpec, Topics
+from tidegate.core.batches import NO_TRIES, Tries
 from tidegate.core.journal import Entry, Kind
+from tidegate.core.policies import GroupProtocol
 from tidegate.core.positions import Position
-from tidegate.core.protocols import Protocol
 from tidegate.core.records import Record, TopicPartition
-from tidegate.core.tries import Tries
-from tidegate.kafka.admin import Admin
+from tidegate.kafka.cluster import Admin
 from tidegate.kafka.config import admin_config, consumer_config
-from tidegate.kafka.source import Source
+from tidegate.kafka.consumer import GroupConsumer
 from tidegate.ledger import Ledger, Limits, open_ledger
-from tidegate.observe.observer import Event, Observer, Observers
+from tidegate.observe.events import Event, Observer, Observers
 from tidegate.settings import Settings
 
 PATIENCE = 40.0
@@ -54,6 +55,29 @@ class Row(NamedTuple):
     partition: int
     offset: int
     payload: str | None
+
+
+class _Writer:
+    """A handler that passes all records of a transaction to a function."""
+
+    name = "the writer"
+    is_apart = False
+
+    def __init__(self, write: Callable[[list[Record], Any], object]) -> None:
+        self._write = write
+
+    def prepare(self, records: Sequence[Record]) -> Prepared:
+        return _Writing(self._write, list(records))
+
+
+class _Writing:
+    def __init__(self, write: Callable[[list[Record], Any], object], records: list[Record]) -> None:
+        self._write = write
+        self._records = records
+
+    def run(self, tx: Any, tries: Tries = NO_TRIES, over: Over = never) -> Handled:
+        self._write(self._records, tx)
+        return Handled(len(self._records), (), ())
 
 
 class Running:
@@ -107,8 +131,9 @@ class Stage:
     def __init__(self, bootstrap: str, url: str, limits: Limits | None = None) -> None:
         self.kafka: dict[str, Any] = {"bootstrap.servers": bootstrap, **_QUIET}
         self.name = f"s{os.getpid()}_{next(_serial)}"
+        with open_ledger(url, prefix=f"{self.name}_") as patient:
+            patient.create()
         self.ledger: Ledger[Any] = open_ledger(url, prefix=f"{self.name}_", limits=limits)
-        self.ledger.create()
         self._engine = create_engine(url, pool_pre_ping=True)
         # No key but the number of the row: a record that was written twice is there twice.
         self._data = Table(
@@ -196,7 +221,7 @@ class Stage:
         return offsets
 
     def _new_producer(self) -> Producer:
-        return Producer({**self.kafka, "linger.ms": 5})
+        return Producer({**self.kafka, "enable.idempotence": True, "linger.ms": 5})
 
     def transactions(self) -> Producer:
         producer = Producer({**self.kafka, "transactional.id": f"{self.name}-{next(_serial)}"})
@@ -236,20 +261,17 @@ class Stage:
         settings = {"group": GROUP, "session_timeout": 6.0, **settings}
         spec = ListenerSpec(topics=Topics(topics, pattern, tuple(partitions)), kafka=dict(kafka or {}), **settings)
         client = {**self.kafka, **_BRISK, **spec.kafka}
-        if spec.protocol is Protocol.CONSUMER:
+        if spec.protocol is GroupProtocol.CONSUMER:
             del client["heartbeat.interval.ms"]  # the broker's to say
         config = consumer_config(client, spec.group, spec.protocol, spec.session_timeout)
-
-        def run(records: list[Record]) -> Callable[[Any, Tries], Any]:
-            return lambda tx, tries: (handle or self.write)(records, tx)
 
         def make(tell: Callable[[Event], None]) -> Member:
             return Member(
                 spec,
                 ledger or self.ledger,
                 Admin(admin_config(client)),
-                partial(Source, config, incremental=spec.protocol.is_incremental, address="Kafka"),
-                handle=run,
+                partial(GroupConsumer, config, incremental=spec.protocol.is_incremental, address="Kafka"),
+                handler=_Writer(handle or self.write),
                 tell=Observers([tell, *observers]),
                 until_caught_up=until_caught_up,
             )

@@ -13,7 +13,7 @@ from tests.system.stage import Stage, numbered, wait_until
 from tidegate.core.records import TopicPartition
 from tidegate.ledger import Limits
 from tidegate.observe import LoggingObserver
-from tidegate.observe.observer import StoreLost
+from tidegate.observe.events import StoreLost
 from tidegate.sandbox import Database, Kafka, MariaDB, MySQL, Postgres
 
 MINUTE = 60.0

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from tests.system.stage import GROUP, Stage, numbered, wait_until
 
-from tidegate.core.batching import BatchBounds
+from tidegate.core.batches import BatchBounds
 from tidegate.core.journal import Kind
-from tidegate.core.protocols import Protocol
+from tidegate.core.policies import GroupProtocol
 from tidegate.core.records import Record, TopicPartition
-from tidegate.observe.observer import Rebalanced
+from tidegate.observe.events import Rebalanced
 
 Called = list[tuple[str, list[TopicPartition]]]
 
@@ -29,8 +29,8 @@ def owners(stage: Stage) -> set[str | None]:
     return {row.owner for row in stage.ledger.read(GROUP).positions.values()}
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
-def test_a_clean_stop_commits_releases_and_leaves(stage: Stage, protocol: Protocol) -> None:
+@pytest.mark.parametrize("protocol", list(GroupProtocol))
+def test_a_clean_stop_commits_releases_and_leaves(stage: Stage, protocol: GroupProtocol) -> None:
     topic = stage.topic(2)
     partitions = [TopicPartition(topic, number) for number in range(2)]
     for tp in partitions:
@@ -67,8 +67,8 @@ def test_a_stop_while_the_handler_runs_lets_it_finish(stage: Stage) -> None:
     assert stage.position(tp)[1:4:2] == (5, None)
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
-def test_partitions_move_to_a_second_member_and_back(stage: Stage, protocol: Protocol) -> None:
+@pytest.mark.parametrize("protocol", list(GroupProtocol))
+def test_partitions_move_to_a_second_member_and_back(stage: Stage, protocol: GroupProtocol) -> None:
     topic = stage.topic(2)
     first = stage.start(topic, protocol=protocol)
     first.wait_for(Rebalanced)
@@ -126,9 +126,9 @@ def test_a_handler_that_fails_stops_the_member_and_leaves_the_position_in_front(
 
 
 @pytest.mark.parametrize("busy", [(0, 1), (2, 3)])
-@pytest.mark.parametrize("protocol", [Protocol.COOPERATIVE, Protocol.CONSUMER])
+@pytest.mark.parametrize("protocol", [GroupProtocol.COOPERATIVE, GroupProtocol.CONSUMER])
 def test_members_that_are_to_catch_up_leave_nothing_unread_that_is_on_its_way_between_them(
-    stage: Stage, protocol: Protocol, busy: tuple[int, int]
+    stage: Stage, protocol: GroupProtocol, busy: tuple[int, int]
 ) -> None:
     topic = stage.topic(4)
     for partition in busy:  # whichever two of them move to the second member, one of the two has all of these

@@ -10,23 +10,24 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 from tests.system.stage import GROUP, PATIENCE, Stage, numbered, wait_until
 
-from tidegate.core.batching import BatchBounds
-from tidegate.core.protocols import Protocol
+from tidegate.core.batches import BatchBounds
+from tidegate.core.policies import GroupProtocol, OutOfRange
 from tidegate.core.records import TopicPartition
-from tidegate.core.recovery import OutOfRange
+from tidegate.kafka.cluster import Admin
 
 
 class GroupOffsets:
     """Kafka's own offsets of the group, as lag tools see them."""
 
     def __init__(self, stage: Stage, topic: str) -> None:
+        self._kafka = stage.kafka
         self._admin = AdminClient(stage.kafka)
         self._topic = topic
 
     def read(self) -> dict[TopicPartition, int]:
-        (future,) = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)]).values()
-        found = future.result(PATIENCE).topic_partitions
-        return {TopicPartition(tp.topic, tp.partition): tp.offset for tp in found if tp.topic == self._topic}
+        known = Admin(self._kafka)
+        kept = known.group_offsets(GROUP, known.partitions([self._topic]))
+        return {tp: each.offset for tp, each in kept.items()}
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Alter them by hand, which Kafka allows when nobody is in the group."""
@@ -40,8 +41,8 @@ def positions(stage: Stage) -> dict[TopicPartition, int]:
     return {tp: row.next_offset for tp, row in stage.ledger.read(GROUP).positions.items()}
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
-def test_kafkas_offsets_follow_the_positions_and_are_never_read_back(stage: Stage, protocol: Protocol) -> None:
+@pytest.mark.parametrize("protocol", list(GroupProtocol))
+def test_kafkas_offsets_follow_the_positions_and_are_never_read_back(stage: Stage, protocol: GroupProtocol) -> None:
     topic = stage.topic(3)
     offsets = GroupOffsets(stage, topic)
     for partition in range(2):  # nothing is ever read from the third

@@ -6,14 +6,17 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 
 import pytest
 from tests.system.stage import GROUP, Stage, numbered, wait_until
 
-from tidegate.core.batching import BatchBounds
-from tidegate.core.protocols import Protocol
+from tidegate.core.batches import BatchBounds
+from tidegate.core.policies import GroupProtocol, LagGuard
 from tidegate.core.records import TopicPartition
-from tidegate.observe.observer import FencedOff, Paused
+from tidegate.errors import LedgerUnavailable
+from tidegate.kafka.claims import Lookout, SeenGroup
+from tidegate.observe.events import FencedOff, Paused
 
 SOON = 30.0  # about 3 s on a machine with nothing else to do
 
@@ -38,8 +41,8 @@ def traffic(stage: Stage, topic: str) -> Iterator[None]:
         thread.join()
 
 
-@pytest.mark.parametrize("protocol", [Protocol.RANGE, Protocol.COOPERATIVE, Protocol.CONSUMER])
-def test_a_rewind_of_an_idle_topic_is_processed_again(stage: Stage, protocol: Protocol) -> None:
+@pytest.mark.parametrize("protocol", [GroupProtocol.RANGE, GroupProtocol.COOPERATIVE, GroupProtocol.CONSUMER])
+def test_a_rewind_of_an_idle_topic_is_processed_again(stage: Stage, protocol: GroupProtocol) -> None:
     topic = stage.topic(2)
     tp = TopicPartition(topic, 0)
     stage.send(topic, numbered(10))
@@ -73,8 +76,10 @@ def test_an_edit_forward_skips_what_lies_between(stage: Stage) -> None:
     stage.verify()
 
 
-@pytest.mark.parametrize("protocol", [Protocol.RANGE, Protocol.COOPERATIVE, Protocol.CONSUMER])
-def test_a_group_that_was_rebalanced_while_it_was_paused_goes_on_where_it_was(stage: Stage, protocol: Protocol) -> None:
+@pytest.mark.parametrize("protocol", [GroupProtocol.RANGE, GroupProtocol.COOPERATIVE, GroupProtocol.CONSUMER])
+def test_a_group_that_was_rebalanced_while_it_was_paused_goes_on_where_it_was(
+    stage: Stage, protocol: GroupProtocol
+) -> None:
     """Partitions that are assigned while the group is paused have a place of their own, and not the end of the log."""
     topic = stage.topic(2)
     first = stage.start(topic, protocol=protocol)
@@ -163,8 +168,8 @@ def test_pause_and_resume_reach_a_running_member(stage: Stage, busy: bool) -> No
     stage.verify()
 
 
-@pytest.mark.parametrize("protocol", [Protocol.RANGE, Protocol.COOPERATIVE])
-def test_a_paused_group_stays_paused_over_a_restart(stage: Stage, protocol: Protocol) -> None:
+@pytest.mark.parametrize("protocol", [GroupProtocol.RANGE, GroupProtocol.COOPERATIVE])
+def test_a_paused_group_stays_paused_over_a_restart(stage: Stage, protocol: GroupProtocol) -> None:
     topic = stage.topic()
     tp = TopicPartition(topic, 0)
     stage.send(topic, numbered(5))
@@ -178,6 +183,30 @@ def test_a_paused_group_stays_paused_over_a_restart(stage: Stage, protocol: Prot
     wait_until(lambda: stage.offsets() == list(range(5)), "what waited", SOON)
     running.stop()
     assert stage.position(tp).owner is None
+
+
+def test_a_member_that_cannot_see_yet_whether_its_group_is_paused_handles_and_skips_nothing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger answers claims and commits, and is away whenever it is asked for the group."""
+    topic = stage.topic()
+    tp = TopicPartition(topic, 0)
+    stage.send(topic, numbered(50))
+    stage.ledger.pause(GROUP)
+    look, looks = Lookout.look, count(1)
+
+    def fails_twice(lookout: Lookout, partitions: list[TopicPartition]) -> SeenGroup:
+        if next(looks) <= 2:
+            time.sleep(0.2)  # the log's end is known by then
+            raise LedgerUnavailable("away")
+        return look(lookout, partitions)
+
+    monkeypatch.setattr(Lookout, "look", fails_twice)
+    running = stage.start(topic, lag_guard=LagGuard(limit=10, keep=5, every=0.1))
+    running.wait_for(Paused, lambda event: event.paused)
+    assert stage.rows() == []
+    assert stage.position(tp).next_offset == 0
+    running.stop()
 
 
 def test_a_rewind_during_a_pause_counts_when_the_group_is_resumed(stage: Stage) -> None:

@@ -11,12 +11,11 @@ import pytest
 from sqlalchemy import text
 from tests.system.stage import Running, Stage, numbered, wait_until
 
-from tidegate.core.batching import BatchBounds
-from tidegate.core.delivery import Delivery
-from tidegate.core.protocols import Protocol
+from tidegate.core.batches import BatchBounds
+from tidegate.core.policies import Delivery, GroupProtocol
 from tidegate.core.records import Record, TopicPartition
 from tidegate.ledger import Limits
-from tidegate.observe.observer import StoreBack, StoreLost
+from tidegate.observe.events import StoreBack, StoreLost
 from tidegate.sandbox import Kafka, Postgres
 
 LIMITS = Limits(hold=1.0, lock_wait=2.0)  # a ledger that gives up soon, so that an outage shows
@@ -76,9 +75,9 @@ def test_a_database_that_is_away_at_assign_is_waited_for(on_postgres: Stage, mor
     stage.verify()
 
 
-@pytest.mark.parametrize("protocol", [Protocol.RANGE, Protocol.COOPERATIVE])
+@pytest.mark.parametrize("protocol", [GroupProtocol.RANGE, GroupProtocol.COOPERATIVE])
 def test_a_database_that_dies_under_an_open_transaction_loses_and_repeats_nothing(
-    on_postgres: Stage, mortal_postgres: Postgres, protocol: Protocol
+    on_postgres: Stage, mortal_postgres: Postgres, protocol: GroupProtocol
 ) -> None:
     stage = on_postgres
     topic = stage.topic()

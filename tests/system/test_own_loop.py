@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
+from sqlalchemy import create_engine, event, text
 from tests.crash.test_kill import commits
 from tests.system.loops import Loop, settings
 from tests.system.stage import GROUP, Stage, numbered, wait_until
@@ -17,31 +18,33 @@ from tests.system.test_gaps_in_the_log import transact
 from tests.system.test_topics import recreated
 
 from tidegate import (
-    AlreadyDone,
-    BrokerUnavailable,
     ConfigurationError,
     Fenced,
-    IdentityChanged,
-    Kind,
+    GroupProtocol,
     Latest,
     Limits,
-    ListenerStopped,
-    NotCommitted,
-    OutOfRange,
     OwnLoop,
-    Protocol,
     Record,
-    Recreated,
     Span,
     StartStrategy,
     TopicPartition,
-    TransactionBroken,
     open_ledger,
 )
-from tidegate.observe import Paused, Skipped, StoreBack, StoreLost
-from tidegate.sandbox import Kafka, MariaDB, Proxy
+from tidegate.app import OutOfRange, Recreated
+from tidegate.errors import (
+    AlreadyDone,
+    BrokerUnavailable,
+    CommitRefused,
+    IdentityChanged,
+    ListenerStopped,
+    NotCommitted,
+    TransactionBroken,
+)
+from tidegate.ledger import Kind
+from tidegate.observe import Conflicted, Event, Paused, Skipped, StoreBack, StoreLost
+from tidegate.sandbox import Kafka, MariaDB, Postgres, Proxy
 
-PROTOCOLS = [Protocol.RANGE, Protocol.COOPERATIVE, Protocol.CONSUMER]
+PROTOCOLS = [GroupProtocol.RANGE, GroupProtocol.COOPERATIVE, GroupProtocol.CONSUMER]
 
 
 @pytest.fixture
@@ -69,7 +72,7 @@ def opened(stage: Stage) -> Iterator[Open]:
     """Makes loops that the test itself goes through, and closes them."""
     made: list[OwnLoop] = []
 
-    def make(topic: str, protocol: Protocol = Protocol.COOPERATIVE, **more: Any) -> tuple[OwnLoop, Consumer]:
+    def make(topic: str, protocol: GroupProtocol = GroupProtocol.COOPERATIVE, **more: Any) -> tuple[OwnLoop, Consumer]:
         kafka = settings(stage, protocol) | more
         consumer = Consumer(kafka)
         made.append(OwnLoop(consumer, stage.ledger, topic, kafka=kafka))
@@ -95,7 +98,7 @@ def next_record(loop: OwnLoop, consumer: Consumer, offset: int | None = None) ->
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_record_leaves_one_row_and_the_next_loop_goes_on_behind_it(
-    stage: Stage, loops: Start, protocol: Protocol
+    stage: Stage, loops: Start, protocol: GroupProtocol
 ) -> None:
     topic = stage.topic(2)
     for partition in (0, 1):
@@ -147,7 +150,7 @@ def test_by_policy_a_topic_recreated_between_two_runs_begins_again(stage: Stage,
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("count", [3, 9], ids=["shorter", "longer"])
 def test_a_topic_recreated_under_a_running_loop_stops_it(
-    stage: Stage, loops: Start, protocol: Protocol, count: int
+    stage: Stage, loops: Start, protocol: GroupProtocol, count: int
 ) -> None:
     topic = stage.topic()
     stage.send(topic, numbered(5))
@@ -162,7 +165,7 @@ def test_a_topic_recreated_under_a_running_loop_stops_it(
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("count", [3, 9], ids=["shorter", "longer"])
 def test_by_policy_a_topic_recreated_under_a_running_loop_begins_again(
-    stage: Stage, loops: Start, protocol: Protocol, count: int
+    stage: Stage, loops: Start, protocol: GroupProtocol, count: int
 ) -> None:
     topic = stage.topic()
     stage.send(topic, numbered(5))
@@ -196,7 +199,9 @@ def test_a_loop_that_retention_has_passed_stops_and_says_what_was_lost(stage: St
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_by_policy_the_loss_is_journalled_and_the_loop_goes_on(stage: Stage, loops: Start, protocol: Protocol) -> None:
+def test_by_policy_the_loss_is_journalled_and_the_loop_goes_on(
+    stage: Stage, loops: Start, protocol: GroupProtocol
+) -> None:
     tp = behind_retention(stage)
     loop = loops(tp.topic, protocol=protocol, out_of_range="skip")
     loop.until(lambda: len(stage.rows()) == 5)
@@ -209,7 +214,9 @@ def test_by_policy_the_loss_is_journalled_and_the_loop_goes_on(stage: Stage, loo
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_loss_in_one_partition_does_not_disturb_the_others(stage: Stage, loops: Start, protocol: Protocol) -> None:
+def test_a_loss_in_one_partition_does_not_disturb_the_others(
+    stage: Stage, loops: Start, protocol: GroupProtocol
+) -> None:
     topic = stage.topic(3)
     gone = TopicPartition(topic, 1)
     for partition in range(3):
@@ -234,7 +241,7 @@ def test_a_position_behind_the_end_of_the_log_stops_the_loop(stage: Stage, loops
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_position_reaches_the_end_of_a_log_that_ends_in_aborted_records(
-    stage: Stage, opened: Open, protocol: Protocol
+    stage: Stage, opened: Open, protocol: GroupProtocol
 ) -> None:
     topic = stage.topic()
     tp = TopicPartition(topic, 0)
@@ -286,7 +293,9 @@ def test_a_deployment_forces_its_start_once(stage: Stage, loops: Start) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_paused_group_is_not_read_on_and_goes_on_where_it_was(stage: Stage, loops: Start, protocol: Protocol) -> None:
+def test_a_paused_group_is_not_read_on_and_goes_on_where_it_was(
+    stage: Stage, loops: Start, protocol: GroupProtocol
+) -> None:
     topic = stage.topic(2)
     loop = loops(topic, protocol=protocol)
     for partition in (0, 1):
@@ -326,7 +335,7 @@ def test_a_busy_group_that_is_paused_stops_within_seconds_and_loses_nothing(stag
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_an_edit_reaches_an_idle_loop(stage: Stage, loops: Start, protocol: Protocol) -> None:
+def test_an_edit_reaches_an_idle_loop(stage: Stage, loops: Start, protocol: GroupProtocol) -> None:
     topic = stage.topic()
     stage.send(topic, numbered(10))
     loop = loops(topic, protocol=protocol)
@@ -610,7 +619,7 @@ def test_records_of_several_partitions_go_into_one_transaction(stage: Stage, ope
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_rebalance_in_the_middle_of_a_block_commits_what_is_still_ours(
-    stage: Stage, loops: Start, opened: Open, protocol: Protocol
+    stage: Stage, loops: Start, opened: Open, protocol: GroupProtocol
 ) -> None:
     topic = stage.topic(2)
     for partition in (0, 1):
@@ -632,7 +641,7 @@ def test_a_rebalance_in_the_middle_of_a_block_commits_what_is_still_ours(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_loops_and_a_listener_share_a_group(stage: Stage, loops: Start, protocol: Protocol) -> None:
+def test_loops_and_a_listener_share_a_group(stage: Stage, loops: Start, protocol: GroupProtocol) -> None:
     topic = stage.topic(4)
     first = loops(topic, protocol=protocol)
     for partition in range(4):
@@ -730,3 +739,61 @@ def test_the_rest_of_the_consumers_settings_is_no_hindrance(stage: Stage, opened
     more = {"on_commit": told.append, "error_cb": told.append, "stats_cb": told.append}
     more |= {"statistics.interval.ms": 100, "fetch.min.bytes": 1, "max.poll.interval.ms": 60_000}
     assert next_record(*opened(topic, **more)).offset == 0
+
+
+# Conflicts, and what is refused at COMMIT
+
+
+def test_a_conflict_is_told_and_is_no_outage_and_the_record_comes_again(
+    kafka: Kafka, stages: Callable[..., Stage], postgres: Postgres
+) -> None:
+    stage = stages(kafka.bootstrap, postgres.url)
+    topic = stage.topic()
+    stage.send(topic, numbered(1))
+    engine = create_engine(postgres.url, isolation_level="REPEATABLE READ")
+    bump = text(f"UPDATE {stage.name}_hits SET n = n + 1")
+    with engine.begin() as conn:
+        conn.execute(text(f"CREATE TABLE {stage.name}_hits (n INT)"))
+        conn.execute(text(f"INSERT INTO {stage.name}_hits VALUES (0)"))
+    events: list[Event] = []
+    config = settings(stage, GroupProtocol.COOPERATIVE)
+    consumer = Consumer(config)
+    ledger = open_ledger(engine, prefix=f"{stage.name}_")
+    loop = OwnLoop(consumer, ledger, topic, kafka=config, observers=[events.append])
+    record = next_record(loop, consumer)
+    with pytest.raises(NotCommitted), loop.transaction(record) as tx:
+        with engine.begin() as conn:
+            conn.execute(bump)
+        tx.execute(bump)
+    with loop.transaction(next_record(loop, consumer)) as tx:
+        tx.execute(bump)
+    loop.close()
+    ledger.close()
+    assert [type(event) for event in events if isinstance(event, Conflicted | StoreLost)] == [Conflicted]
+    with engine.connect() as conn:
+        assert conn.execute(text(f"SELECT n FROM {stage.name}_hits")).scalar() == 2
+    engine.dispose()
+    stage.verify()
+
+
+def test_what_is_refused_at_commit_is_the_blocks_own_error_and_the_record_comes_again(
+    stage: Stage, opened: Open
+) -> None:
+    engine = stage.ledger.engine  # type: ignore[attr-defined]
+    event.listen(engine, "connect", lambda driver, _: driver.execute("PRAGMA foreign_keys = ON"))
+    engine.dispose()
+    with engine.begin() as conn:
+        conn.execute(text("CREATE TABLE parents (id INTEGER PRIMARY KEY)"))
+        conn.execute(text("CREATE TABLE children (id INTEGER REFERENCES parents (id) DEFERRABLE INITIALLY DEFERRED)"))
+    topic = stage.topic()
+    stage.send(topic, numbered(1))
+    loop, consumer = opened(topic)
+    record = next_record(loop, consumer)
+    with pytest.raises(CommitRefused), loop.transaction(record) as tx:
+        tx.execute(text("INSERT INTO children VALUES (1)"))
+    assert next_record(loop, consumer) == record
+    with loop.transaction(record) as tx:
+        tx.execute(text("INSERT INTO parents VALUES (1)"))
+        tx.execute(text("INSERT INTO children VALUES (1)"))
+    assert stage.position(TopicPartition(topic, 0)).next_offset == 1
+    stage.verify()

@@ -16,15 +16,12 @@ from sqlalchemy import text
 from tests.system.stage import GROUP, Row, Running, Stage, numbered, wait_until
 
 from tidegate import open_ledger
-from tidegate.app.handling import HandlerFailed
-from tidegate.app.writes import NotWritable
-from tidegate.core.batching import BatchBounds
-from tidegate.core.delivery import Delivery
-from tidegate.core.protocols import Protocol
+from tidegate.app.handler import HandlerFailed, NotWritable
+from tidegate.core.batches import BatchBounds
+from tidegate.core.policies import Backoff, DeadLetter, Delivery, GroupProtocol, Retry, Skip
 from tidegate.core.records import Record, TopicPartition
-from tidegate.core.recovery import Backoff, DeadLetter, Retry, Skip
 from tidegate.ledger.redis import RedisTransaction
-from tidegate.observe.observer import Committed, DeadLettered, Paused, Rebalanced, Retried, Skipped
+from tidegate.observe.events import Committed, DeadLettered, Paused, Rebalanced, Retried, Skipped
 from tidegate.sandbox import Kafka, Redis
 
 SOON = 30.0  # seconds, of which hardly any are needed: nothing here waits for the end of an hour
@@ -280,8 +277,8 @@ def test_no_handler_begins_during_a_pause(stage: Stage, handler: Handler) -> Non
     stage.verify()
 
 
-@pytest.mark.parametrize("protocol", [Protocol.RANGE, Protocol.COOPERATIVE])
-def test_a_second_member_takes_its_partitions_over_while_handlers_run(stage: Stage, protocol: Protocol) -> None:
+@pytest.mark.parametrize("protocol", [GroupProtocol.RANGE, GroupProtocol.COOPERATIVE])
+def test_a_second_member_takes_its_partitions_over_while_handlers_run(stage: Stage, protocol: GroupProtocol) -> None:
     topic = stage.topic(4)
     for partition in range(4):
         stage.send(topic, numbered(200), partition=partition)

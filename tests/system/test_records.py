@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.system.stage import Stage, numbered, wait_until
 
-from tidegate.core.batching import BatchBounds
-from tidegate.core.protocols import Protocol
+from tidegate.core.batches import BatchBounds
+from tidegate.core.policies import GroupProtocol
 from tidegate.core.records import Record, TopicPartition
 
 
@@ -79,7 +79,7 @@ def test_a_record_of_900_kb_passes_even_bounds_that_are_smaller(stage: Stage) ->
 def test_every_protocol_reads_every_record_in_order(stage: Stage) -> None:
     topic = stage.topic(3)
     sent = 0
-    for protocol in Protocol:
+    for protocol in GroupProtocol:
         for partition in range(3):
             stage.send(topic, numbered(50, first=sent), partition=partition)
         sent += 50

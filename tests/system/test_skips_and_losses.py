@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 from tests.system.stage import GROUP, Stage, numbered, wait_until
 
-from tidegate.core.batching import BatchBounds
-from tidegate.core.errors import ListenerStopped
+from tidegate.core.batches import BatchBounds
 from tidegate.core.journal import Kind
-from tidegate.core.lag import LagGuard
-from tidegate.core.protocols import Protocol
+from tidegate.core.policies import GroupProtocol, LagGuard, OutOfRange
 from tidegate.core.records import Record, TopicPartition
-from tidegate.core.recovery import OutOfRange
-from tidegate.core.spans import Span
-from tidegate.observe.observer import Skipped
+from tidegate.core.work import Span
+from tidegate.errors import ListenerStopped
+from tidegate.observe.events import Skipped
 
 
 def test_the_lag_guard_skips_to_before_the_end_and_journals_the_exact_range(stage: Stage) -> None:
@@ -74,8 +72,8 @@ def test_a_listener_that_retention_has_passed_stops_and_says_what_was_lost(stage
     assert stage.offsets() == list(range(10))
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
-def test_by_policy_the_loss_is_journalled_and_consumption_goes_on(stage: Stage, protocol: Protocol) -> None:
+@pytest.mark.parametrize("protocol", list(GroupProtocol))
+def test_by_policy_the_loss_is_journalled_and_consumption_goes_on(stage: Stage, protocol: GroupProtocol) -> None:
     tp = behind_retention(stage)
 
     running = stage.catch_up(tp.topic, out_of_range=OutOfRange.SKIP, protocol=protocol)
@@ -88,8 +86,8 @@ def test_by_policy_the_loss_is_journalled_and_consumption_goes_on(stage: Stage, 
     stage.verify()
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
-def test_a_loss_in_one_partition_does_not_disturb_the_others(stage: Stage, protocol: Protocol) -> None:
+@pytest.mark.parametrize("protocol", list(GroupProtocol))
+def test_a_loss_in_one_partition_does_not_disturb_the_others(stage: Stage, protocol: GroupProtocol) -> None:
     topic = stage.topic(3)
     gone = TopicPartition(topic, 1)
     for partition in range(3):

@@ -6,8 +6,8 @@ import pytest
 from tests.system.stage import GROUP, Stage, numbered, wait_until
 
 from tidegate.core.journal import Kind
+from tidegate.core.policies import Earliest, Latest, StartStrategy, Timestamp
 from tidegate.core.records import TopicPartition
-from tidegate.core.start import Earliest, Latest, StartStrategy, Timestamp
 
 NOON = 1_700_000_000_000
 

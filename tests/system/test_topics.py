@@ -7,15 +7,13 @@ import re
 import pytest
 from tests.system.stage import GROUP, Stage, numbered, wait_until
 
-from tidegate.core.errors import IdentityChanged, ListenerStopped, TidegateError
 from tidegate.core.journal import Kind
-from tidegate.core.protocols import Protocol
+from tidegate.core.policies import GroupProtocol, Latest, Recreated, StartStrategy
 from tidegate.core.records import TopicPartition
-from tidegate.core.recovery import Recreated
-from tidegate.core.start import Latest, StartStrategy
+from tidegate.errors import IdentityChanged, ListenerStopped, TidegateError
 from tidegate.observe import LoggingObserver, StoreBack, StoreLost
 
-PROTOCOLS = [Protocol.RANGE, Protocol.COOPERATIVE, Protocol.CONSUMER]
+PROTOCOLS = [GroupProtocol.RANGE, GroupProtocol.COOPERATIVE, GroupProtocol.CONSUMER]
 
 
 def recreated(stage: Stage, topic: str, values: list[str]) -> None:
@@ -93,7 +91,7 @@ def test_by_policy_a_recreated_topic_begins_again(stage: Stage) -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("count", [3, 9], ids=["shorter", "longer"])
-def test_a_topic_recreated_under_a_running_listener_stops_it(stage: Stage, protocol: Protocol, count: int) -> None:
+def test_a_topic_recreated_under_a_running_listener_stops_it(stage: Stage, protocol: GroupProtocol, count: int) -> None:
     topic = stage.topic()
     stage.send(topic, numbered(5))
     running = stage.start(topic, protocol=protocol)
@@ -109,7 +107,9 @@ def test_a_topic_recreated_under_a_running_listener_stops_it(stage: Stage, proto
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_by_policy_a_topic_recreated_under_a_running_listener_begins_again(stage: Stage, protocol: Protocol) -> None:
+def test_by_policy_a_topic_recreated_under_a_running_listener_begins_again(
+    stage: Stage, protocol: GroupProtocol
+) -> None:
     """A shorter one: the position is behind its end, which is no reason to stop."""
     topic = stage.topic()
     stage.send(topic, numbered(5))
@@ -125,7 +125,7 @@ def test_by_policy_a_topic_recreated_under_a_running_listener_begins_again(stage
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_partitions_added_while_running_are_read_from_their_beginning(stage: Stage, protocol: Protocol) -> None:
+def test_partitions_added_while_running_are_read_from_their_beginning(stage: Stage, protocol: GroupProtocol) -> None:
     topic = stage.topic()
     stage.send(topic, ["before"])
     running = stage.start(topic, start=StartStrategy(Latest()), protocol=protocol)
@@ -141,9 +141,9 @@ def test_partitions_added_while_running_are_read_from_their_beginning(stage: Sta
     assert stage.offsets(partition=0) == []
 
 
-# Under Protocol.CONSUMER the broker resolves patterns, and looks for new topics every 10 s at most often.
-@pytest.mark.parametrize("protocol", [Protocol.RANGE, Protocol.COOPERATIVE])
-def test_a_new_topic_that_matches_the_pattern_is_picked_up_while_running(stage: Stage, protocol: Protocol) -> None:
+# Under GroupProtocol.CONSUMER the broker resolves patterns, and looks for new topics every 10 s at most often.
+@pytest.mark.parametrize("protocol", [GroupProtocol.RANGE, GroupProtocol.COOPERATIVE])
+def test_a_new_topic_that_matches_the_pattern_is_picked_up_while_running(stage: Stage, protocol: GroupProtocol) -> None:
     first = stage.topic()
     other = stage.topic(name=f"other.{stage.name}")
     stage.send(first, numbered(3))

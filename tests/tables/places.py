@@ -53,6 +53,10 @@ class Place:
         with self.engine.connect() as conn:
             return [tuple(row) for row in conn.exec_driver_sql(f"SELECT * FROM {self.quote(name)} ORDER BY {order}")]
 
+    def rows_of(self, query: str) -> list[tuple[Any, ...]]:
+        with self.engine.connect() as conn:
+            return [tuple(row) for row in conn.exec_driver_sql(query)]
+
     def write(self, target: Target, rows: Rows) -> None:
         with self.engine.begin() as conn:
             target.write(conn, rows)

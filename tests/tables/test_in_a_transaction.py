@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from tidegate import Ledger, Outcome, Span, TopicPartition, open_ledger
-from tidegate.ledger import SqlLedger
+from tidegate import Ledger, Span, TopicPartition, open_ledger
+from tidegate.ledger import Outcome, SqlLedger
 from tidegate.tables import Table, Target
 
 from .places import DATABASES, Place, feed

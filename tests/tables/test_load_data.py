@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from tidegate import open_ledger
 from tidegate.sandbox import Database, MariaDB, MySQL
 from tidegate.tables import DoesNotFit, Rows, Table, Target
-from tidegate.tables.load_data import can_load, load
+from tidegate.tables.mysql.writer import can_load, load
 
 from .places import Place, feed
 
@@ -60,12 +60,11 @@ def test_what_load_data_itself_would_do_to_such_rows_is_what_the_check_is_for(pl
     ("columns", "values"),
     [
         ("id INTEGER PRIMARY KEY", [{"id": 1}, {"id": 2}, {"id": 1}]),
-        ("id INTEGER, e ENUM('a', 'b')", [{"id": 1, "e": "a"}, {"id": 2, "e": "c"}]),
-        ("id INTEGER, y YEAR", [{"id": 1, "y": "2024"}, {"id": 2, "y": "garbage"}]),
+        ("id INTEGER, t TIME", [{"id": 1, "t": "12:00:00"}, {"id": 2, "t": "900:00:00"}]),
         ("id INTEGER, CHECK (id < 10)", [{"id": 1}, {"id": 10}]),
         ("id INTEGER, k VARCHAR(9) CHARACTER SET koi8r", [{"id": 1, "k": "\u4e2d"}]),
     ],
-    ids=["duplicate", "enum", "garbage", "check", "characters"],
+    ids=["duplicate", "garbage", "check", "characters"],
 )
 def test_what_only_the_server_can_tell_is_its_error_and_nothing_is_written(
     place: Place, columns: str, values: list[dict[str, object]]

@@ -61,3 +61,19 @@ def test_no_table_and_no_column_are_said_by_name(sqlite: Place) -> None:
         Target(sqlite.engine, Table(name, columns={"total": int})).prepare()
     with pytest.raises(ConfigurationError, match="'id' is declared as text, and in the database it is INTEGER"):
         Target(sqlite.engine, Table(name, columns={"id": str})).prepare()
+
+
+def test_a_column_that_the_database_fills_itself_is_named_as_such(database: Place) -> None:
+    name = database.create("n INTEGER, id INTEGER GENERATED ALWAYS AS (n + 1) STORED UNIQUE")
+    refused_key = Table(name, key="id", mode="upsert"), None, "name a key that records have"
+    refused_column = Table(name, columns={"id": int}), None, "leave it out of the columns"
+    refused_source = Table(name), {"id": "value.id", "n": "value.n"}, "leave it out of the columns"
+    for table, columns, way_out in (refused_key, refused_column, refused_source):
+        with pytest.raises(ConfigurationError, match=f"table {name}: column 'id' is GENERATED ALWAYS: .*; {way_out}"):
+            Target(database.engine, table, columns=columns).read([])
+
+
+def test_an_identity_that_takes_no_values_is_named_as_such(on_postgres: Place) -> None:
+    name = on_postgres.create("id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, n int")
+    with pytest.raises(ConfigurationError, match="column 'id' of the key is an identity column GENERATED ALWAYS"):
+        Target(on_postgres.engine, Table(name, key="id", mode="upsert")).prepare()

@@ -19,12 +19,12 @@ from tidegate.tables import ColumnType, Mode, Table
     [
         ({"mode": "upsert"}, "mode 'upsert' needs key="),
         ({"mode": "accumulate"}, "mode 'accumulate' needs key="),
-        ({"mode": "merge"}, "mode: expected one of 'append', 'upsert', 'accumulate', not 'merge'"),
+        ({"mode": "merge"}, "mode: expected one of 'append', 'upsert', 'accumulate', 'ignore', 'update', not 'merge'"),
         ({"key": ("a", "a")}, "names a column twice"),
         ({"add": "n"}, "goes with mode='accumulate' only"),
         ({"mode": "accumulate", "key": "a", "add": "a"}, "'a' is in the key"),
         ({"mode": "accumulate", "key": "a", "add": "n", "columns": {"n": str}}, "'n' is text; only numbers"),
-        ({"delete": True}, "mode 'append' has no row for a tombstone"),
+        ({"tombstones": "delete"}, "mode 'append' has no row for a tombstone"),
         ({"create": True, "key": "a", "columns": {"b": int}}, "needs the type of 'a'"),
         ({"columns": {"a": "number"}}, "column 'a': there is no column type 'number'; known are boolean"),
         ({"columns": {"a": "text(5,2)"}}, "there is no column type"),
@@ -69,7 +69,7 @@ def test_a_key_of_one_column_may_be_a_string() -> None:
 
 def test_upsert_deletes_on_tombstones_unless_told_otherwise() -> None:
     assert Table("t", key="a", mode="upsert").deletes
-    assert not Table("t", key="a", mode="upsert", delete=False).deletes
+    assert not Table("t", key="a", mode="upsert", tombstones="ignore").deletes
     assert not Table("t", key="a", mode="accumulate").deletes
     assert not Table("t").deletes
 
@@ -77,8 +77,7 @@ def test_upsert_deletes_on_tombstones_unless_told_otherwise() -> None:
 def test_without_the_extra_a_table_can_be_described_and_using_it_says_what_is_missing() -> None:
     program = """
 import sys
-for name in ("pyarrow", "msgspec"):
-    sys.modules[name] = None
+sys.modules["pyarrow"] = None
 import tidegate
 from tidegate.tables import Table, Mode
 tidegate.Table("orders", key="id", mode="upsert", columns={"id": int})

@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import create_engine, insert, text
 from tests.testing_kit.shop import VISITS, Order, Shop
 
-from tidegate import Record, TransactionBroken
+from tidegate import Record
+from tidegate.errors import TransactionBroken
 from tidegate.ledger import SqlTransaction
 from tidegate.testing import CheckFailed, Fence, LostAnswer, Rebalance, Step, TestKit, crash_everywhere
 

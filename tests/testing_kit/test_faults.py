@@ -9,10 +9,11 @@ import pytest
 from sqlalchemy import insert
 from tests.testing_kit.shop import KAFKA, VISITS, Order, Shop
 
-from tidegate import App, ConfigurationError, Delivery, Kind, ListenerStopped, Record, TopicPartition
+from tidegate import App, ConfigurationError, Delivery, Record, TopicPartition
 from tidegate.core.positions import Position
-from tidegate.ledger import SqlTransaction
-from tidegate.observe.observer import Committed
+from tidegate.errors import ListenerStopped
+from tidegate.ledger import Kind, SqlTransaction
+from tidegate.observe.events import Committed
 from tidegate.testing import (
     Crash,
     FaultImpossible,

@@ -21,8 +21,6 @@ from tidegate import (
     ConfigurationError,
     DeadLetter,
     Delivery,
-    IdentityChanged,
-    Kind,
     Latest,
     Record,
     StartStrategy,
@@ -30,6 +28,8 @@ from tidegate import (
     Transaction,
 )
 from tidegate.app import HandlerFailed
+from tidegate.errors import IdentityChanged
+from tidegate.ledger import Kind
 from tidegate.ledger.memory import MemoryLedger, MemoryTransaction
 from tidegate.testing import NotCaughtUp, Step, TestKit
 
@@ -83,13 +83,13 @@ def test_a_run_without_records_claims_and_ends(new_shop: NewShop) -> None:
 
 def test_a_test_takes_less_than_a_tenth_of_a_second(new_shop: NewShop) -> None:
     def once() -> float:
-        began = time.perf_counter()
+        began = time.process_time()  # not what others on the machine take
         shop = new_shop(orders=3)
         shop.kit.run()
         shop.check(3)
-        return time.perf_counter() - began
+        return time.process_time() - began
 
-    assert any(once() < 0.1 for _ in range(30)), "the machine may be busy, but not for ever"
+    assert min(once() for _ in range(5)) < 0.1
 
 
 class Model(BaseModel):
@@ -198,6 +198,16 @@ def test_the_error_of_a_handler_is_raised_with_its_cause(new_shop: NewShop) -> N
         shop.kit.run()
     assert isinstance(failed.value.__cause__, ZeroDivisionError)
     assert shop.kit.positions("billing") == {ORDERS: 0}
+
+
+def test_at_most_once_the_error_of_a_handler_says_that_the_position_has_moved(new_shop: NewShop) -> None:
+    def fail(order: Order) -> None:
+        raise ZeroDivisionError("of all things")
+
+    shop = new_shop(handler=fail, orders=1, delivery=Delivery.AT_MOST_ONCE)
+    with pytest.raises(HandlerFailed, match="At most once, the position has moved already: it is not handled again"):
+        shop.kit.run()
+    assert shop.kit.positions("billing") == {ORDERS: 1}
 
 
 def test_a_handler_that_exits_is_heard_of(new_shop: NewShop) -> None:
@@ -337,7 +347,7 @@ def test_an_app_keeps_its_own_ledger_and_its_own_broker(new_shop: NewShop) -> No
 def test_a_handler_that_does_not_return_does_not_hold_the_test_for_ever(
     new_shop: NewShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidegate.testing.life._GRACE", 0.1)
+    monkeypatch.setattr("tidegate.testing.run._GRACE", 0.1)
     let_go = threading.Event()
 
     def wait(order: Order) -> None:

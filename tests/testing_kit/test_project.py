@@ -27,7 +27,7 @@ def note(record: Record) -> None:
 def test_a_record_is_noted(make_kit):
     kit = make_kit(app)
     kit.send("orders", "a")
-    kit.run(Crash(Step.ADVANCED))
+    kit.run(Crash(Step.POLLED))
     kit.run()
     kit.check()
     assert seen == [b"a"]

@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from tests.testing_kit.shop import KAFKA, Order, Shop
 
-from tidegate import App, Delivery, Kind, Record, TopicPartition
+from tidegate import App, Delivery, Record, TopicPartition
+from tidegate.ledger import Kind
 from tidegate.sandbox import Kafka
 from tidegate.testing import Crash, FaultImpossible, Fence, LostAnswer, Rebalance, Step, TestKit
 

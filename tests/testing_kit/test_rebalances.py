@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from tests.testing_kit.shop import Order, Shop
 
-from tidegate import Kind, TopicPartition
+from tidegate import TopicPartition
 from tidegate.app import HandlerFailed
-from tidegate.ledger import SqlTransaction
-from tidegate.observe.observer import Rebalanced
+from tidegate.ledger import Kind, SqlTransaction
+from tidegate.observe.events import Rebalanced
 from tidegate.testing import Crash, Rebalance, Run, Step
 
 NewShop = Callable[..., Shop]

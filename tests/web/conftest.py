@@ -13,9 +13,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
-from tidegate.core.letters import Letter
-from tidegate.core.records import Record, TopicPartition
-from tidegate.core.spans import Claim, Span
+from tidegate.core.records import FailedRecord, Record, TopicPartition
+from tidegate.core.work import Claim, Span
 from tidegate.ledger import Ledger, open_ledger
 from tidegate.sandbox import Kafka
 
@@ -38,7 +37,7 @@ class Place:
         self.bootstrap = kafka.bootstrap
         self.ledger: Ledger[Any] = open_ledger(self.url)
         self._admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
-        self._producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+        self._producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True, "log_level": 0})
 
     def topic(self, records: int, partitions: int = 2) -> str:
         """A new topic with so many records in each partition."""
@@ -60,7 +59,7 @@ class Place:
         """A group with one dead letter; its name."""
         group, topic = new_group(), f"letters-{secrets.token_hex(4)}"
         tp = TopicPartition(topic, 0)
-        letter = Letter(Record(topic, 0, 0, key, value, (("trace", b"<b>\xff"),), 1_794_650_000_000), error, 3)
+        letter = FailedRecord(Record(topic, 0, 0, key, value, (("trace", b"<b>\xff"),), 1_794_650_000_000), error, 3)
         self.ledger.transact(self.ledger.claim(group, [tp]), [Span(tp, 0, 1, 1)], lambda tx: tx.park(letter))
         return group
 
@@ -80,9 +79,9 @@ def place(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pl
 @pytest.fixture(scope="package")
 def served(place: Place) -> Iterator[Served]:
     """A dashboard that allows changes."""
-    started = Served.start(
-        place.folder, "--allow-changes", TIDEGATE_LEDGER=place.url, TIDEGATE_KAFKA__BOOTSTRAP=place.bootstrap
-    )
+    environ = {"TIDEGATE_LEDGER": place.url, "TIDEGATE_KAFKA__BOOTSTRAP": place.bootstrap}
+    started = Served.start(place.folder, "--allow-changes", TIDEGATE_DASHBOARD_TOKEN=CHOSEN, **environ)
+    started.token = CHOSEN
     yield started
     started.close()
 

@@ -37,8 +37,10 @@ class Served:
     token: str = ""
 
     @classmethod
-    def start(cls, folder: Path, *options: str, **environ: str) -> Served:
-        command = [sys.executable, "-m", "tidegate.cli", "dashboard", "--port", "0", *options]
+    def start(
+        cls, folder: Path, *options: str, program: tuple[str, ...] = ("-m", "tidegate.cli"), **environ: str
+    ) -> Served:
+        command = [sys.executable, *program, "dashboard", "--port", "0", *options]
         kept = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
         environment = kept | {"PYTHONDONTWRITEBYTECODE": "1"} | environ
         errors = folder / f"{secrets.token_hex(4)}.log"

@@ -7,10 +7,9 @@ import re
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from tidegate.core.errors import ConfigurationError
+from tidegate.errors import ConfigurationError
 from tidegate.ledger import open_ledger
-from tidegate.web.guard import Guard, GuardRules
-from tidegate.web.sessions import Sessions, Token
+from tidegate.web.security import Guard, GuardRules, Sessions, Token
 
 from .conftest import CHOSEN, Place
 from .served import Served

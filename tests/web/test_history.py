@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from tidegate.core.records import TopicPartition
-from tidegate.core.spans import Span
+from tidegate.core.work import Span
 from tidegate.ledger import MemoryLedger
 from tidegate.web.chart import Chart, Mark, nice_top, spark
 from tidegate.web.history import History, Point, Ring
-from tidegate.web.tail import Tail
+from tidegate.web.watch import Tail
 
 TP = TopicPartition("orders", 0)
+DAY_ONE = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def test_a_ring_keeps_the_newest() -> None:
@@ -76,19 +79,93 @@ def test_a_tail_counts_every_entry_once_however_often_it_is_read() -> None:
     ledger.pause("billing", note="pause by ann")
     tail.read(at + 2)
     points = tail.throughput(at - 60, at + 10, 5)
-    assert sum((point.value or 0) * 5 for point in points) == 35
+    assert sum((point.value or 0) * 5 for point in points) == pytest.approx(35)
     assert tail.rate(at + 10) == pytest.approx(35 / 60)
     marks = tail.marks(at - 60, 5)
     assert [mark.kind for mark in marks] == ["claim", "pause"]
     assert "pause by ann" in marks[1].text
 
 
+class Clocked(MemoryLedger):
+    """A ledger whose clock is set by the test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time = datetime(2026, 11, 16, 12, 0, 2, tzinfo=UTC)
+
+    def _now(self) -> datetime:
+        return self.time
+
+    def run(self, seconds: int, rate: int, every: int, partitions: int = 1) -> None:
+        """Advance so many records a second, in all."""
+        claims = self.claim("billing", [TopicPartition("orders", number) for number in range(partitions)])
+        for _ in range(seconds // every):
+            self.time += timedelta(seconds=every)
+            rows = self.read("billing").positions
+            count = rate * every // partitions
+            self.transact(
+                claims, [Span(tp, row.next_offset, row.next_offset + count, count) for tp, row in rows.items()]
+            )
+
+
+def values(points: list[Point]) -> list[float]:
+    return [round(point.value or 0) for point in points]
+
+
+def test_entries_of_a_minute_are_drawn_as_the_rate_that_they_had() -> None:
+    ledger = Clocked()
+    ledger.run(seconds=900, rate=400, every=2, partitions=4)
+    now = ledger.time.timestamp()
+    tail = Tail(ledger, "billing")
+    tail.read(now)
+    assert set(values(tail.throughput(now - 600, now, 5))[:-1]) <= set(range(390, 411)), "no peak each minute"
+    assert tail.rate(now) == pytest.approx(400, rel=0.1)
+
+
+def test_an_entry_that_grows_between_two_looks_is_counted_as_it_grows() -> None:
+    ledger = Clocked()
+    tail = Tail(ledger, "billing")
+    began = ledger.time.timestamp()
+    ledger.run(seconds=2, rate=50, every=2)
+    for _ in range(59):
+        _grow(ledger)
+        tail.read(ledger.time.timestamp())
+    now = ledger.time.timestamp()
+    points = tail.throughput(began - 10, now + 10, 5)
+    assert sum((point.value or 0) * 5 for point in points) == pytest.approx(60 * 100)
+    assert max(values(points)) <= 75
+
+
+def _grow(ledger: Clocked) -> None:
+    ledger.time += timedelta(seconds=2)
+    row = ledger.read("billing").positions[TP]
+    ledger.transact({TP: row.claim("billing")}, [Span(TP, row.next_offset, row.next_offset + 100, 100)])
+
+
+def test_a_day_of_a_busy_group_is_drawn_without_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.web.watch._MOST_ENTRIES", 200)
+    ledger = Clocked()
+    ledger.run(seconds=24 * 3600, rate=400, every=20, partitions=4)
+    now = ledger.time.timestamp()
+    tail = Tail(ledger, "billing")
+    tail.read(now)
+    assert tail.is_cut
+    day = tail.throughput(now - 24 * 3600, now, 600)
+    assert len(day) >= 142
+    assert set(values(day)[1:]) <= set(range(380, 421))
+    hours = tail.throughput(now - 3 * 3600, now, 60)
+    assert hours[0].at <= now - 3 * 3600 + 1300, "the coarse history goes on where the journal was not read"
+    assert set(values(hours)[1:-1]) <= set(range(350, 451))
+    assert sum(bucket.records for bucket in ledger.history("billing", DAY_ONE)) == 24 * 3600 * 400
+
+
 def test_a_tail_says_when_it_does_not_reach_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.web.tail._MOST_ENTRIES", 10)
+    monkeypatch.setattr("tidegate.web.watch._MOST_ENTRIES", 10)
     ledger = MemoryLedger()
     claims = ledger.claim("billing", [TP])
     for number in range(30):
         ledger.transact(claims, [Span(TP, number, number + 1, 1)])
+        claims = ledger.claim("billing", [TP])
     tail = Tail(ledger, "billing")
     at = max(entry.at.timestamp() for entry in ledger.journal("billing") if entry.at)
     tail.read(at)

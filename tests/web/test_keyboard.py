@@ -79,7 +79,7 @@ def test_everything_is_reached_and_used_by_the_keyboard(served: Served, place: P
         assert wanted in reached
     page.locator("summary").first.focus()
     page.keyboard.press("Enter")
-    expect(page.get_by_role("region", name="Throughput, table")).to_be_visible()
+    expect(page.get_by_role("group", name="Throughput, table")).to_be_visible()
 
 
 def test_everything_has_a_name_and_enough_contrast_in_both_themes(served: Served, place: Place, visit: Visit) -> None:

@@ -33,7 +33,7 @@ def test_the_figures_of_a_group_are_those_of_the_ledger_and_of_kafka(
     group, topic = new_group(), place.topic(records=1234)
     place.advance(place.claimed(group, topic), 0, 1000)
     page = visit(served, f"group?name={group}")
-    expect(page.get_by_text("234").first).to_be_visible()
+    expect(page.locator("[data-figure=lag]").first).to_have_text("234")
     for tp, row in place.ledger.read(group).positions.items():
         expected = {"committed": f"{row.next_offset:,}", "log-end": "1,234", "lag": "234", "epoch": str(row.epoch)}
         assert figures(page, tp) == expected
@@ -81,12 +81,28 @@ def test_throughput_and_what_happened_come_from_the_journal(served: Served, plac
     chart = page.locator("figure").filter(has=page.get_by_role("heading", name="Throughput"))
     expect(chart.locator("path.line")).to_have_attribute("d", re.compile(r"^M[\d. L]+$"))
     expect(chart.get_by_role("img")).to_have_accessible_description(re.compile(r"records/s"))
+    page.locator(LIVE).wait_for()
     chart.get_by_role("img").hover()
     expect(chart.locator(".reading")).to_have_text(re.compile(r"^\d\d:\d\d:\d\d: [\d.]+ records/s$"))
     chart.locator("summary").click()
     expect(chart.get_by_role("cell", name="rewind by ann")).to_be_visible()
     page.locator(LIVE).wait_for()
     expect(chart.get_by_role("cell", name=re.compile("^2 times claim"))).to_be_visible()
+
+
+def test_the_reading_of_a_chart_stays_when_the_page_is_renewed(served: Served, place: Place, visit: Visit) -> None:
+    group, topic = new_group(), place.topic(records=100)
+    claims = place.claimed(group, topic)
+    place.advance(claims, 0, 60)
+    page = visit(served, f"group?name={group}")
+    page.locator(LIVE).wait_for()
+    chart = page.locator("figure").filter(has=page.get_by_role("heading", name="Throughput")).get_by_role("img")
+    chart.hover()
+    drawn = chart.get_attribute("data-points")
+    place.advance(claims, 60, 61)
+    expect(chart).not_to_have_attribute("data-points", drawn or "")
+    reading = "chart => chart.matches(':hover') ? chart.closest('figure').querySelector('.reading').textContent : null"
+    assert chart.evaluate(reading) != ""
 
 
 def test_the_journal_is_shown_filtered_and_verified(served: Served, place: Place, visit: Visit) -> None:
@@ -107,11 +123,7 @@ def test_a_journal_that_does_not_add_up_is_said_to_be_so(served: Served, place: 
     group, topic = new_group(), place.topic(records=10)
     place.advance(place.claimed(group, topic), 0, 7)
     with closing(sqlite3.connect(place.folder / "shop.db")) as db, db:
-        db.execute(
-            "UPDATE tidegate_journal SET end_offset = 6 WHERE consumer_group = ? AND kind = 'advance' "
-            "AND partition_id = 1",
-            [group],
-        )
+        db.execute("UPDATE tidegate_positions SET open_end = 6 WHERE consumer_group = ? AND partition_id = 1", [group])
     page = visit(served, f"journal?group={group}&verify=1")
     alert = page.get_by_role("alert")
     expect(alert).to_contain_text("The journal does not add up in 1 of 2 partitions")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.web.payload import Payload, visible
+from tidegate.web.templates import Payload, visible
 
 
 @pytest.mark.parametrize(

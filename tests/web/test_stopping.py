@@ -7,9 +7,9 @@ import signal
 
 import pytest
 
-from tidegate.core.errors import ConfigurationError
-from tidegate.web.server import Dashboard
-from tidegate.web.sessions import Token
+from tidegate.errors import ConfigurationError
+from tidegate.web.application import Dashboard
+from tidegate.web.security import Token
 
 from .conftest import Place
 from .served import SECONDS, Served

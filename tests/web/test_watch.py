@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import create_engine, text
+from tests.ports import refused_port
 
 from tidegate.core.records import TopicPartition
-from tidegate.kafka.survey import Survey
+from tidegate.kafka.cluster import Survey
 from tidegate.ledger import MemoryLedger, open_ledger
-from tidegate.sandbox.ports import free_port
-from tidegate.web.watch import Watch
+from tidegate.web.watch import DashboardWatch
 
 from .conftest import Place
 from .served import SECONDS, Served
@@ -22,7 +22,7 @@ TP = TopicPartition("orders", 0)
 
 
 @contextmanager
-def looking(watch: Watch) -> Iterator[Callable[[Callable[[], object]], None]]:
+def looking(watch: DashboardWatch) -> Iterator[Callable[[Callable[[], object]], None]]:
     """A watch at work; what it gives waits, look by look, until something is so."""
     turned = threading.Condition()
 
@@ -46,8 +46,8 @@ def looking(watch: Watch) -> Iterator[Callable[[Callable[[], object]], None]]:
 def test_a_kafka_that_is_away_is_said_to_be_and_the_ledger_is_shown() -> None:
     ledger = MemoryLedger()
     ledger.claim("billing", [TP], 17)
-    survey = Survey({"bootstrap.servers": f"127.0.0.1:{free_port()}", "log_level": 0}, seconds=0.3)
-    watch = Watch(ledger, survey, every=0.1)
+    survey = Survey({"bootstrap.servers": f"127.0.0.1:{refused_port()}", "log_level": 0}, seconds=0.3)
+    watch = DashboardWatch(ledger, survey, every=0.1)
     with looking(watch) as wait_until:
         wait_until(lambda: "cannot be asked" in (watch.summaries().summaries.kafka or ""))
         status = watch.group_now("billing").status
@@ -59,7 +59,7 @@ def test_a_ledger_that_goes_away_leaves_what_was_seen_last_and_the_reason(tmp_pa
     url = f"sqlite:///{tmp_path / 'shop.db'}"
     with open_ledger(url) as ledger:
         ledger.claim("billing", [TP], 17)
-        watch = Watch(ledger, None, every=0.1)
+        watch = DashboardWatch(ledger, None, every=0.1)
         with looking(watch) as wait_until:
             wait_until(lambda: watch.group("billing"))
             engine = create_engine(url)
@@ -78,7 +78,7 @@ def test_many_groups_are_shown_in_pages(read_only: Served, place: Place) -> None
         place.ledger.claim(f"many-{number:03}", [TopicPartition("many", 0)])
     cookie = read_only.log_in()
     # What was claimed just now is there from the next look on.
-    with looking(Watch(place.ledger, None)) as wait_until:
+    with looking(DashboardWatch(place.ledger, None)) as wait_until:
         wait_until(lambda: "of 60" in read_only.ask("/?q=many-0&sort=name", cookie=cookie).text)
     first = read_only.ask("/?q=many-0&sort=name", cookie=cookie).text
     assert first.count('<tr data-key="many-0') == 50

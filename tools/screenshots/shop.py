@@ -17,11 +17,11 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from tidegate.core.errors import Fenced
-from tidegate.core.letters import Letter
-from tidegate.core.records import Record, TopicPartition
-from tidegate.core.spans import Claim, Span
-from tidegate.ledger import Ledger, open_ledger, owner
+from tidegate.core.records import FailedRecord, Record, TopicPartition
+from tidegate.core.work import Claim, Span
+from tidegate.errors import Fenced
+from tidegate.ledger import Ledger, open_ledger
+from tidegate.ledger import ledger as ledgers
 from tidegate.sandbox import Kafka
 
 TOPICS = {"orders": 6, "payments": 3, "clicks": 4, "audit": 2}
@@ -34,7 +34,7 @@ class Shop:
 
     def __init__(self, folder: Path, kafka: Kafka) -> None:
         self.bootstrap = kafka.bootstrap
-        owner._HOST = "shop-1"  # pictures show no machine's own name
+        ledgers._HOST = "shop-1"  # pictures show no machine's own name
         self._ledger: Ledger[Any] = open_ledger(f"sqlite:///{folder / LEDGER}")
         self._admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
         self._producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0, "linger.ms": 20})
@@ -143,7 +143,7 @@ class Shop:
             "UnicodeDecodeError: 'utf-8' codec can't decode byte 0x80 in position 8: invalid start byte",
         ]
         letters = [
-            Letter(
+            FailedRecord(
                 Record(
                     "payments",
                     0,

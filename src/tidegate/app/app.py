@@ -1,4 +1,4 @@
-"""An application: listeners, and the Kafka and the ledger that they share."""
+"""The application: a set of listeners that share one Kafka cluster and one ledger."""
 
 from __future__ import annotations
 
@@ -9,57 +9,68 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeAlias, TypeVar, assert_never
 
 from sqlalchemy import URL, Engine
 
-from tidegate.app.decoding import DecoderArgument
+from tidegate.app.decoder import DecoderArgument
 from tidegate.app.health import AppHealth
 from tidegate.app.listener import Listener
 from tidegate.app.member import Member
+from tidegate.app.progress import GroupPlan, Reporter
 from tidegate.app.replay import Replay, Replayed
 from tidegate.app.sink import Sink
 from tidegate.app.spec import ListenerSpec, Topics
-from tidegate.core.arguments import Amount, Kind, argument, refuse_unknown, several
-from tidegate.core.delivery import Delivery
-from tidegate.core.errors import BrokerUnavailable, ConfigurationError
-from tidegate.core.names import check_group
-from tidegate.core.records import Record, TopicPartition
-from tidegate.core.recovery import DeadLetter
+from tidegate.core.arguments import Accepts, Amount, argument, refuse_unknown, several
+from tidegate.core.policies import DeadLetter, Delivery
+from tidegate.core.records import Record, TopicPartition, check_group
+from tidegate.core.runtime import Runtime
+from tidegate.errors import BrokerUnavailable, ConfigurationError, TidegateError
 from tidegate.kafka.broker import Broker, KafkaBroker, Membership
-from tidegate.kafka.config import address_of, check_settings, client_config, consumer_config
-from tidegate.kafka.positions import KafkaPositions
+from tidegate.kafka.cluster import Survey, no_topic
+from tidegate.kafka.config import address_of, check_settings, client_config, consumer_config, refuse_unsafe
+from tidegate.kafka.offsets import KafkaPositions, TopicToTopic
 from tidegate.kafka.producer import Producer
-from tidegate.kafka.topic_to_topic import TopicToTopic
-from tidegate.ledger import Ledger, Limits, open_ledger
-from tidegate.ledger.letters import find_letters
-from tidegate.observe.observer import Observer, Observers, ObserversArgument, Retried
-from tidegate.settings import Settings, refuse_unsafe
+from tidegate.kafka.topics import create_missing_topics
+from tidegate.ledger import Ledger, open_ledger
+from tidegate.ledger.ledger import find_heads
+from tidegate.ledger.position_store import PositionStore
+from tidegate.ledger.threads import THREADS
+from tidegate.observe.events import Observer, Observers, ObserversArgument, Retried
+from tidegate.observe.otel import OpenTelemetryObserver
+from tidegate.settings import Settings, SinkFormat, SinkSettings
 from tidegate.tables.table import Table, TableArgument
 
 if TYPE_CHECKING:
     import redis
 
-    from tidegate.tables.choice import FormatChoice
-    from tidegate.tables.sources import Mapped
+    from tidegate.tables.feed import Mapped
+    from tidegate.tables.types import FormatChoice
 
-__all__ = ["App", "Listener"]
+__all__ = ["App", "Listener", "configured"]
+
 
 _log = logging.getLogger("tidegate")
-_TRIES = 4  # of half a second each: a busy broker is no broker that is away
+_TRIES = 4  # attempts of half a second each, so that a busy broker does not count as unavailable
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 _SettingsArgument: TypeAlias = Annotated[
     Settings | str | os.PathLike[str],
-    Kind("a Settings, or the path of a file", lambda given: given if isinstance(given, _SETTINGS) and given else None),
+    Accepts(
+        "a Settings, or the path of a file", lambda given: given if isinstance(given, _SETTINGS) and given else None
+    ),
 ]
 _SETTINGS = (Settings, str, os.PathLike)
 
 
 _Ids: TypeAlias = Annotated[Collection[int], several(Amount, "the number of a dead letter")]
+
+
+LedgerArgument: TypeAlias = "str | URL | Engine | redis.Redis | Ledger[Any]"
 
 
 class Unset(Enum):
@@ -69,35 +80,43 @@ class Unset(Enum):
 
 
 class App:
-    """Listeners that share a Kafka cluster and a ledger.
+    """A set of listeners that share a Kafka cluster and a ledger.
 
-    ``kafka`` is the address of a broker, or any settings of librdkafka; ``ledger`` a URL, a SQLAlchemy engine, a Redis
-    client, a ledger that is open already, or ``None``: then positions are kept in Kafka, and exactly-once is to be had
-    from topic to topic only.
+    ``kafka`` is the address of a broker, or a mapping of librdkafka settings. ``ledger`` is a URL, a SQLAlchemy engine,
+    a Redis client, an open ledger, or ``None``. With ``None``, positions are kept in Kafka, and exactly-once works only
+    from topic to topic.
     """
 
     def __init__(
         self,
         kafka: str | Mapping[str, Any] | None = None,
-        ledger: str | URL | Engine | redis.Redis | Ledger[Any] | Unset | None = Unset.UNSET,
+        ledger: LedgerArgument | Unset | None = Unset.UNSET,
         *,
         settings: Settings | str | os.PathLike[str] | None = None,
         observers: Iterable[Observer] = (),
     ) -> None:
-        """What is not given here comes from ``settings``: an object, a file, or what :meth:`Settings.load` finds."""
+        """Create an app; values that are not passed come from ``settings``.
+
+        Without a broker, an app can be run by a test kit only. If it has no ledger either, it gets one in memory.
+
+        ``settings`` is a :class:`Settings` or the path of a file; by default :meth:`Settings.load` finds the file.
+        """
         chosen = argument("settings", _SettingsArgument | None, settings)
         self.settings = chosen if isinstance(chosen, Settings) else Settings.load(chosen)
         self.kafka: dict[str, Any] = self.settings.kafka.configuration()
         if kafka is not None:
             self.kafka |= client_config(kafka)
         refuse_unsafe(self.kafka)
-        if "bootstrap.servers" not in self.kafka:
-            raise ConfigurationError("no broker is named; pass kafka='host:9092', or set it in tidegate.toml")
         check_settings(self.kafka)
-        self.observers = Observers(argument("observers", ObserversArgument, observers))
+        told = argument("observers", ObserversArgument, observers)
+        if self.settings.observe.traces and not any(isinstance(each, OpenTelemetryObserver) for each in told):
+            told += (OpenTelemetryObserver(),)
+        self.observers = Observers(told)
         self.ledger, self._owns_ledger = self._opened(ledger)
         self.broker: Broker = KafkaBroker()
-        self.worker: int | None = None  # its number, where several processes run the app
+        self._runtime = THREADS
+        self.creates_topics = self.settings.kafka.creates_topics_of(self.kafka)
+        self.worker: int | None = None  # the number of this process, if several processes run the app
         self.listeners: list[Listener] = []
         self._members: list[Member] = []
         self._in_kafka: list[KafkaPositions] = []
@@ -105,16 +124,21 @@ class App:
         self._making = threading.Lock()
         self._stopping = threading.Event()
 
-    def _opened(self, ledger: Any) -> tuple[Ledger[Any] | None, bool]:
-        """The ledger, and whether it is ours to close."""
+    def _opened(self, ledger: LedgerArgument | Unset | None) -> tuple[Ledger[Any] | None, bool]:
+        """Return the ledger, and whether the app has to close it."""
         if isinstance(ledger, Ledger):
             return ledger, False
         said = self.settings.ledger
-        where = said.url if ledger is Unset.UNSET else ledger
+        where = said.url if isinstance(ledger, Unset) else ledger
+        if isinstance(ledger, Unset) and where is None and "bootstrap.servers" not in self.kafka:
+            where = "memory://"  # nothing is named, so only a test kit can run the app
         if where is None:
             return None, False
-        limits = Limits(said.limits.hold, said.limits.lock_wait, said.limits.attempts)
-        return open_ledger(where, prefix=said.prefix, limits=limits), True
+        return open_ledger(where, prefix=said.prefix, limits=said.limits), True
+
+    def _require_broker(self) -> None:
+        if isinstance(self.broker, KafkaBroker) and "bootstrap.servers" not in self.kafka:
+            raise ConfigurationError("no broker is named; pass kafka='host:9092', or set it in tidegate.toml")
 
     def listener(
         self,
@@ -125,16 +149,17 @@ class App:
         decoder: Any = None,
         **settings: Any,
     ) -> Callable[[F], F]:
-        """Bind a function to topics, to those that match a regular expression, or to named ``partitions``.
+        """Return a decorator that binds a function to topics, to a regular expression of topics, or to ``partitions``.
 
-        ``decoder`` makes values of records (``"json"``, ``"text"``, ``"bytes"`` or a function of the record); the other
-        ``settings`` are those of :class:`~tidegate.app.spec.ListenerSpec`. What cannot be bound is refused here.
+        ``decoder`` turns a record into a value: ``"json"``, ``"text"``, ``"bytes"``, or a function that takes the
+        record. The other ``settings`` are the fields of :class:`~tidegate.app.spec.ListenerSpec`. Raises
+        :class:`ConfigurationError` if the function cannot be bound.
         """
         spec = self._spec("a listener", Topics.of(topics, partitions), group, settings)
         decoder = argument("decoder", DecoderArgument | None, decoder)
 
         def register(function: F) -> F:
-            self.listeners.append(Listener.of(function, decoder, spec, has_ledger=self.ledger is not None))
+            self.listeners.append(Listener.of(function, decoder, spec, ledger=self.ledger))
             return function
 
         return register
@@ -150,12 +175,12 @@ class App:
         columns: Mapped | None = None,
         **settings: Any,
     ) -> Listener:
-        """Write the records of topics into a table, without a function.
+        """Add a listener that writes the records of topics into a table, without a function.
 
-        ``format`` reads values (``"json"``, a ``CsvFormat``, or a function that makes rows of a record); ``columns``
-        says where each column comes from (``{"id": "value.id", "at": "timestamp"}``), and without it columns are the
-        fields of their names. The group is ``sink-<table>`` unless another one is named. Records that do not fit are
-        dead letters unless ``on_error`` says otherwise. The other ``settings`` are a listener's.
+        ``format`` reads the values: ``"json"``, a ``CsvFormat``, or a function that turns a record into rows.
+        ``columns`` maps each column to its source (``{"id": "value.id", "at": "timestamp"}``). Without it, each column
+        takes the field of the same name. ``group`` defaults to ``sink-<table>``. Records that do not fit the table
+        become dead letters, unless ``on_error`` sets another policy. The other ``settings`` are those of a listener.
         """
         sink = Sink(argument("into", TableArgument, into), format, columns)
         name = f"sink-{sink.into}" if group is None else group
@@ -171,12 +196,20 @@ class App:
         check_settings(kafka | consumer_config(kafka, spec.group, spec.protocol, spec.session_timeout))
         return spec
 
-    def run(self, *, until_caught_up: bool = False) -> int:
-        """Run every listener until SIGTERM or SIGINT, until all have caught up, or until one fails, which is raised.
+    def run(self, *, until_caught_up: bool = False, quiet: bool = False) -> int:
+        """Run every listener until SIGTERM or SIGINT, or until one fails; its error is raised.
 
-        The first signal finishes the transactions under way, releases and leaves; a second one stops at once.
+        With ``until_caught_up``, also return once all listeners have reached the end of their topics; a topic that does
+        not exist is then an error. On the first signal, listeners finish their open transactions, release their
+        partitions and leave their groups. A second signal stops the process at once.
+
+        What happens is logged: what the app connects to, its partitions, progress every ten seconds, what it waits for,
+        and a summary. If the program has not set up logging, that goes to standard error, on a terminal with a live
+        view. With ``quiet``, nothing is added to what the app's own observers do.
         """
         until_caught_up = argument("until_caught_up", bool, until_caught_up)
+        quiet = argument("quiet", bool, quiet)
+        self._require_broker()
         if not self.listeners:
             raise ConfigurationError(
                 "the app has no listener; decorate a function with @app.listener(topics, group=…), or add an "
@@ -187,8 +220,17 @@ class App:
                 "a listener names its partitions: several workers would each read them, and stop one another; run it "
                 "without --workers, or let a group share the topic out"
             )
-        if self.ledger is not None:
-            self.ledger.create()
+        if quiet:
+            return self._run_all(until_caught_up, None)
+        with self._reporter() as reporter:
+            return self._run_all(until_caught_up, reporter)
+
+    def _run_all(self, until_caught_up: bool, reporter: Reporter | None) -> int:
+        try:
+            self._prepare(until_caught_up, reporter)
+        except Exception:
+            self._close()
+            raise
         failures: list[BaseException] = []
         self._members = [
             self._member(listener, until_caught_up, thread)
@@ -212,6 +254,93 @@ class App:
             raise failures[0]
         return 0
 
+    def _prepare(self, until_caught_up: bool, reporter: Reporter | None) -> None:
+        waiting_for = (lambda _: nullcontext()) if reporter is None else reporter.step
+        if self.ledger is not None:
+            with waiting_for(f"the ledger at {self.ledger}"):
+                self.ledger.create()
+        if self.creates_topics:
+            with waiting_for(address_of(self.kafka)):
+                create_missing_topics(self.kafka, {name for each in self.listeners for name in each.spec.topics.read})
+        if until_caught_up:
+            with waiting_for(address_of(self.kafka)):
+                self._check_topics()
+
+    def _check_topics(self) -> None:
+        """Raise if a topic does not exist: nobody could ever catch up with it. One may take a moment to appear."""
+        for listener in self.listeners:
+            kafka = {**self.kafka, **listener.spec.kafka}
+            if str(kafka.get("allow.auto.create.topics", "")).lower() == "true":
+                continue
+            cluster = self.broker.cluster(kafka)
+            if not any(cluster.answers() for _ in range(_TRIES)):
+                raise BrokerUnavailable(
+                    f"{address_of(kafka)} does not answer; check the address, and whether the broker runs"
+                )
+            wanted = {*listener.spec.topics.names, *(tp.topic for tp in listener.spec.topics.partitions)}
+            for _ in range(_TRIES):
+                missing = sorted(wanted - {tp.topic for tp in cluster.partitions(wanted)})
+                if not missing or self._stopping.wait(0.5):
+                    break
+            else:
+                raise ConfigurationError(
+                    f"group {listener.spec.group!r}: nothing to catch up with: {no_topic(missing)}"
+                )
+
+    def _reporter(self) -> Reporter:
+        groups: dict[str, list[Listener]] = {}
+        for listener in self.listeners:
+            groups.setdefault(listener.spec.group, []).append(listener)
+        plans = [
+            GroupPlan(
+                group,
+                ", ".join(dict.fromkeys(str(each.spec.topics) for each in listeners)),
+                "→ " + ", ".join(dict.fromkeys(each.name for each in listeners)),
+                listeners[0].spec.session_timeout,
+            )
+            for group, listeners in groups.items()
+        ]
+        ledger = "positions in Kafka" if self.ledger is None else f"ledger {self.ledger}"
+        return Reporter(
+            self.observers,
+            plans,
+            f"{address_of(self.kafka)}, {ledger}",
+            lambda: [member.pulse.vitals for member in self._members],
+            self._obstacle,
+            is_live=self.worker is None,
+        )
+
+    def _obstacle(self, plan: GroupPlan) -> str | None:
+        """Return why a group may have no partitions yet, as far as the broker tells."""
+        topics = [listener.spec.topics for listener in self.listeners if listener.spec.group == plan.group]
+        cluster = self.broker.cluster(self.kafka)
+        if not cluster.answers():
+            return f"{address_of(self.kafka)} does not answer; check the address, and whether the broker runs"
+        try:
+            wanted = {name for each in topics for name in each.names}
+            if missing := sorted(wanted - {tp.topic for tp in cluster.partitions(wanted)}):
+                return no_topic(missing)
+            return None if not isinstance(self.broker, KafkaBroker) else self._held(plan, topics)
+        except TidegateError as error:
+            return str(error)
+
+    def _held(self, plan: GroupPlan, topics: list[Topics]) -> str | None:
+        if any(each.partitions for each in topics):
+            return None
+        survey = Survey(self.kafka)
+        patterns = [each.pattern for each in topics if each.pattern is not None]
+        if patterns and not any(each.covers(found.topic) for each in topics for found in survey.topics()):
+            return f"no topic matches {', '.join(patterns)} yet"
+        group = survey.group(plan.group)
+        if group is None:
+            return None
+        if group.state == "stable":
+            return f"every partition is assigned to another of the group's {len(group.members)} members"
+        return (
+            "partitions are held by a member that stopped answering, or that is still at work on a batch; Kafka gives "
+            f"them away after up to {plan.session_timeout:g} s, the session timeout"
+        )
+
     def replay(
         self,
         group: str,
@@ -220,17 +349,22 @@ class App:
         topic: str | None = None,
         tell: Callable[[Replayed], object] = lambda _: None,
     ) -> list[Replayed]:
-        """Give dead letters of a group to their listener once more: those with these ``ids``, or all; of one topic, if
-        that is said. What became of each is returned, and told at once to ``tell``.
+        """Replay dead letters of a group: pass each to its listener again, and return the outcomes.
 
-        A letter is removed by the transaction that handles its record: exactly once, whoever else replays it. One that
-        fails again stays, with one attempt more and the new error. No position moves, and listeners may go on.
+        ``ids`` selects letters by number and ``topic`` by topic; by default all letters of the group are replayed.
+        ``tell`` is called with each outcome at once.
+
+        The transaction that handles the record also removes its letter. So each letter is replayed exactly once, even
+        if several processes replay it at the same time. Only a handler that takes no transaction may run more than
+        once, because it runs before the transaction. A letter that fails again stays, with its attempts increased by
+        one and the new error. No position moves, and listeners may keep running.
         """
         ids = argument("ids", _Ids | None, ids)
         tell = argument("tell", Callable[[Replayed], object], tell)
+        self._require_broker()
         replay = Replay(self.ledger, self.listeners, check_group(group))
-        # All are listed first: what fails on Redis is parked anew, and would be met again.
-        wanted = [parked.id for parked in find_letters(replay.ledger, group, ids, topic)]
+        # List all letters first: on Redis, a failed command is parked as a new letter, and would be replayed too.
+        wanted = [head.id for head in find_heads(replay.ledger, group, ids, topic)]
         done = []
         try:
             for number in wanted:
@@ -241,34 +375,45 @@ class App:
             self._close_producer()
 
     def stop(self) -> None:
-        """Stop every listener: each finishes its transaction, commits, releases and leaves its group."""
+        """Stop every listener: each finishes its transaction, commits, releases its partitions and leaves its group.
+
+        If the ledger does not answer within 10 seconds, the listeners stop waiting for it. The transaction is then
+        either committed or rolled back, never half of it.
+        """
         self._stopping.set()
+        if self.ledger is not None:
+            self.ledger.hurry()
         for member in self._members:
             member.stop()
 
     @property
     def producer(self) -> Producer:
-        """A producer for use inside of listeners, with the app's settings of librdkafka; it is made when it is first
-        asked for, and closed when the app has run. What is sent with it is no part of a listener's transaction.
+        """A producer for use in handlers, with the librdkafka settings of the app.
+
+        The app creates it on first access and closes it when :meth:`run` or :meth:`replay` ends. Records sent with it
+        are not part of a listener's transaction.
         """
         with self._making:
             if self._producer is None:
-                self._producer = Producer(self.kafka)
+                traces = any(isinstance(each, OpenTelemetryObserver) for each in self.observers)
+                self._producer = Producer(self.kafka, traces=traces)
             return self._producer
 
     @producer.setter
     def producer(self, producer: Producer) -> None:
-        """Use another one; the app closes it as well."""
+        """Replace the producer. The app closes the new one too."""
         self._producer = producer
 
     def _close(self) -> None:
-        """Close what was opened for the run."""
+        """Close the resources that the app opened, and restore the ledger's normal time limits."""
         for positions in self._in_kafka:
             positions.close()
         self._in_kafka.clear()
         self._close_producer()
-        if self._owns_ledger and self.ledger is not None:
-            self.ledger.close()
+        if self.ledger is not None:
+            self.ledger.hurry(None)
+            if self._owns_ledger:
+                self.ledger.close()
 
     def _close_producer(self) -> None:
         if self._producer is not None:
@@ -278,11 +423,11 @@ class App:
 
     @property
     def health(self) -> AppHealth:
-        """Whether the listeners that run here do their work, and where they read; to be asked from any thread."""
+        """The health of the listeners in this process, and their read positions; may be used from any thread."""
         return AppHealth(lambda: self._members, self._questions())
 
     def _questions(self) -> dict[str, Callable[[], object]]:
-        """What to ask of the stores to see that they answer."""
+        """Return, by name of the store, a function that raises if the store does not answer."""
         ledger, cluster = self.ledger, cache(lambda: self.broker.cluster(self.kafka))
 
         def broker_answers() -> None:
@@ -295,12 +440,18 @@ class App:
         return {"broker": broker_answers, "ledger": lambda: ledger.read(group, ())}
 
     def elsewhere(
-        self, broker: Broker, ledger: Ledger[Any] | None, listeners: list[Listener], observer: Observer
+        self,
+        broker: Broker,
+        ledger: Ledger[Any] | None,
+        listeners: list[Listener],
+        observer: Observer,
+        runtime: Runtime = THREADS,
     ) -> Self:
-        """Listeners of this app on another broker and another ledger, as a process of its own would run them."""
+        """Return a copy of this app with another broker, ledger and listeners, as a separate process would have it."""
         other = copy.copy(self)
-        other.broker, other.listeners = broker, listeners
+        other.broker, other.listeners, other._runtime = broker, listeners, runtime
         other.ledger, other._owns_ledger = ledger, False
+        other.creates_topics = False
         other.observers = Observers([*self.observers, observer])
         other._members, other._in_kafka, other._stopping = [], [], threading.Event()
         return other
@@ -308,7 +459,7 @@ class App:
     def _run(self, member: Member, failures: list[BaseException]) -> None:
         try:
             member.run()
-        except BaseException as error:  # a handler's sys.exit() included: whoever runs the app is to hear of it
+        except BaseException as error:  # includes sys.exit() in a handler: run() has to raise it
             failures.append(error)
             self.stop()
 
@@ -321,26 +472,32 @@ class App:
 
         membership = Membership(spec.group, spec.protocol, spec.session_timeout)
 
-        ledger = self._positions(spec, kafka) if self.ledger is None else self.ledger
+        store: PositionStore[Any] | None = self.ledger
+        in_kafka: KafkaPositions | None = None
+        if store is None:
+            store = in_kafka = self._positions(spec, kafka)
         member = Member(
             spec,
-            ledger,
+            store,
             self.broker.cluster(kafka),
             lambda member: self.broker.source(kafka, membership, member),
-            handle=listener.handle(self.ledger, retried),
+            handler=listener.handler(self.ledger, retried),
+            first_portion=listener.first_portion,
             computing=listener.computing(retried),
             tell=self.observers,
             until_caught_up=until_caught_up,
+            runtime=self._runtime,
         )
-        if isinstance(ledger, KafkaPositions):
-            ledger.attach(member.source)
-            self._in_kafka.append(ledger)
+        if in_kafka is not None:
+            in_kafka.attach(member.source)
+            self._in_kafka.append(in_kafka)
         return member
 
     def _one_of_several(self, listener: Listener, thread: int, kafka: dict[str, Any]) -> dict[str, Any]:
-        """Settings in which a static member has a name of its own: two members of one name fence each other.
+        """Return Kafka settings with a unique ``group.instance.id``, if the member is static.
 
-        Its number among the members of the group in this process is the same after every restart.
+        Two static members with the same id fence each other. The id ends with the member's number in the group in this
+        process, which stays the same after a restart.
         """
         name, group = kafka.get("group.instance.id"), listener.spec.group
         members = [
@@ -353,7 +510,7 @@ class App:
 
     @staticmethod
     def _positions(spec: ListenerSpec, kafka: Mapping[str, Any]) -> KafkaPositions:
-        """Positions kept in Kafka: in its transactions, if it is to be exactly once."""
+        """Return a store that keeps positions in Kafka; for exactly-once, it commits them in Kafka transactions."""
         match spec.delivery:
             case Delivery.EXACTLY_ONCE:
                 return TopicToTopic(kafka, spec.group)
@@ -364,7 +521,7 @@ class App:
 
 
 class _Signals:
-    """SIGTERM and SIGINT stop; a second one kills, as if nobody had been listening."""
+    """Context manager: the first SIGTERM or SIGINT calls ``stop``; a second one has its default effect."""
 
     def __init__(self, stop: Callable[[], None]) -> None:
         self._stop = stop
@@ -383,3 +540,43 @@ class _Signals:
     def __exit__(self, *_: object) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)
+
+
+def configured(settings: Settings) -> App:
+    """Create an app with the sinks that the settings describe."""
+    if not settings.sink:
+        raise ConfigurationError(
+            "nothing to run: name an app, as in 'tidegate run shop:app', or describe a sink in tidegate.toml, under "
+            "[sink.NAME]"
+        )
+    app = App(settings=settings)
+    for name, said in settings.sink.items():
+        try:
+            _add(app, said)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"sink.{name}: {error}") from None
+    return app
+
+
+def _add(app: App, said: SinkSettings) -> None:
+    topics = said.topics[0] if said.topics[0].startswith("^") else said.topics
+    app.sink(
+        topics,
+        into=said.into.described(),
+        group=said.group,
+        format=_format(said),
+        columns=said.columns or None,
+        on_error=said.on_error.policy,
+    )
+
+
+def _format(said: SinkSettings) -> Any:
+    match said.format:
+        case SinkFormat.JSON:
+            return "json"
+        case SinkFormat.CSV:
+            from tidegate.tables import CsvFormat  # noqa: PLC0415 - needs an extra
+
+            return CsvFormat(said.fields, delimiter=said.delimiter, header=said.header, nulls=said.nulls)
+        case other:
+            assert_never(other)

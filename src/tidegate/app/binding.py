@@ -1,4 +1,4 @@
-"""Binding: what a handler is called with, decided by its annotations when it is decorated."""
+"""Binding: the arguments of a handler, derived from its annotations when it is decorated."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from operator import itemgetter
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from tidegate.app.conversion import shown
-from tidegate.app.decoding import DecoderChoice, Decoding
-from tidegate.core.errors import ConfigurationError
+from tidegate.app.decoder import DecoderChoice, Decoding, shown
 from tidegate.core.records import Record
+from tidegate.errors import ConfigurationError
 from tidegate.ledger.transaction import Transaction
 
 __all__ = ["Binding", "bind"]
@@ -29,7 +28,7 @@ _LISTS = (list, abc.Sequence)
 
 
 class _Role(IntEnum):
-    """What a parameter is given; also its place among the arguments of :meth:`Binding.call`."""
+    """The kind of argument that a parameter takes. Its number is its index in what ``Binding.arguments`` is given."""
 
     RECORD = 0
     VALUE = 1
@@ -46,10 +45,12 @@ class _Bound(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A function, and how to call it.
+    """A function, and how to call it: ``binding.function(*binding.arguments((record, value, tx)))``.
 
-    ``transaction`` is the class that it asks for, so that a store can be refused whose transaction is of another one.
-    ``decoding`` is ``None`` if it takes no value.
+    ``transaction`` is the transaction class in the annotation, or ``None`` if the function takes no transaction.
+    ``decoding`` is ``None`` if the function takes no value. ``arguments`` picks the function's positional arguments, in
+    the order of its parameters, from a record, its value and the transaction; from lists of records and values if it
+    takes batches.
     """
 
     function: Callable[..., object]
@@ -57,31 +58,24 @@ class Binding:
     is_batch: bool
     transaction: type[Transaction] | None
     decoding: Decoding | None
-    invoke: Callable[[tuple[Any, Any, Transaction]], object]
+    arguments: Callable[[tuple[Any, Any, Transaction | None]], tuple[Any, ...]]
 
     @property
     def wants_transaction(self) -> bool:
-        """Whether the transaction is among its parameters."""
+        """Whether the function has a parameter for the transaction."""
         return self.transaction is not None
 
     def decode(self, record: Record) -> Any:
-        """The value for a record, or ``None`` if the function takes none; raises ``DecodingError``."""
+        """Return the decoded value of a record, or ``None`` if the function takes none; raises ``DecodingError``."""
         return self.decoding(record) if self.decoding is not None else None
-
-    def call(self, records: Any, values: Any, tx: Transaction) -> None:
-        """Call the function: with lists of records and values if it takes batches, or else with one of each."""
-        returned = self.invoke((records, values, tx))
-        if returned is not None:
-            tx.returned(returned)
 
 
 def bind(
     function: Callable[..., object], decoder: DecoderChoice = None, *, names: Mapping[str, Any] | None = None
 ) -> Binding:
-    """Work out how to call ``function``; raises :class:`ConfigurationError` if its signature leaves that open.
+    """Work out how to call ``function``; raises :class:`ConfigurationError` if its signature is ambiguous.
 
-    ``names`` are those that its annotations may use beyond the names of its module, such as classes that were defined
-    in the function that it was defined in.
+    ``names`` are extra names for resolving its annotations, such as classes that are local to an enclosing function.
     """
     name = _name(function)
     _check_kind(function, name)
@@ -93,7 +87,7 @@ def bind(
     transaction = next((each.kind for each in bound if each.role is _Role.TRANSACTION), None)
     is_batch = any(each.is_batch for each in bound)
     decoding = _decoding(name, value, decoder, names)
-    return Binding(function, name, is_batch, transaction, decoding, _invoke(function, bound))
+    return Binding(_positional(function, bound), name, is_batch, transaction, decoding, _picked(bound))
 
 
 def _decoding(
@@ -120,7 +114,7 @@ def _given(function: Callable[..., object]) -> set[str]:
 
 
 def _plain(function: Callable[..., object]) -> Any:
-    """The function inside of a partial, a method, a decorator or an object that can be called."""
+    """Return the plain function inside a partial, a method, a decorator or a callable object."""
     while isinstance(function, functools.partial):
         function = function.func
     if not inspect.isroutine(function) and not isinstance(function, type):
@@ -130,7 +124,7 @@ def _plain(function: Callable[..., object]) -> Any:
 
 def _check_kind(function: Callable[..., object], name: str) -> None:
     if not callable(function) or isinstance(function, type):
-        raise ConfigurationError(f"cannot bind {name}: it is no function")
+        raise ConfigurationError(f"cannot bind {name}: it is not a function")
     for each in (function, _plain(function)):
         if inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each):
             raise ConfigurationError(
@@ -167,7 +161,7 @@ def _bound(
 def _resolved(
     function: Callable[..., object], name: str, parameter: inspect.Parameter, names: Mapping[str, Any] | None
 ) -> Any:
-    """The annotation itself, also where it is a string or was postponed."""
+    """Return the annotation as a type, even if it is a string or its evaluation was postponed."""
     lone = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
     try:
         hints = get_type_hints(lone, getattr(_plain(function), "__globals__", {}), dict(names or {}))
@@ -187,7 +181,7 @@ def _without_none(kind: Any) -> tuple[Any, bool]:
     if get_origin(kind) not in (Union, UnionType) or NoneType not in get_args(kind):
         return kind, False
     others = tuple(part for part in get_args(kind) if part is not NoneType)
-    return Union[others], True  # noqa: UP007  # of as many as there are
+    return Union[others], True  # noqa: UP007  # the number of members varies
 
 
 def _is(kind: Any, wanted: type) -> bool:
@@ -216,21 +210,25 @@ def _check_together(name: str, bound: list[_Bound]) -> None:
         )
 
 
-def _invoke(function: Callable[..., object], bound: list[_Bound]) -> Callable[[tuple[Any, Any, Transaction]], object]:
-    """Picks the arguments in the order of the parameters: this runs for every record."""
-    pick = itemgetter(*(each.role for each in bound))
+def _positional(function: Callable[..., object], bound: list[_Bound]) -> Callable[..., object]:
+    """Return a function whose parameters can all be passed by position."""
     by_name = [each.parameter.name for each in bound if each.parameter.kind is inspect.Parameter.KEYWORD_ONLY]
-    if by_name:
-        first = len(bound) - len(by_name)
+    if not by_name:
+        return function
+    first = len(bound) - len(by_name)
 
-        def mixed(given: tuple[Any, Any, Transaction]) -> object:
-            arguments = [given[each.role] for each in bound]
-            return function(*arguments[:first], **dict(zip(by_name, arguments[first:], strict=True)))
+    def mixed(*given: Any) -> object:
+        return function(*given[:first], **dict(zip(by_name, given[first:], strict=True)))
 
-        return mixed
+    return mixed
+
+
+def _picked(bound: list[_Bound]) -> Callable[[tuple[Any, Any, Transaction | None]], tuple[Any, ...]]:
+    """Return a function that picks the arguments by their roles. It is called for every record, so it is a fast one."""
     if len(bound) == 1:
-        return lambda given: function(pick(given))
-    return lambda given: function(*pick(given))
+        role = bound[0].role
+        return itemgetter(slice(role, role + 1))  # a tuple of one
+    return itemgetter(*(each.role for each in bound))
 
 
 def _refused(name: str, parameter: inspect.Parameter, why: str) -> ConfigurationError:

@@ -1,38 +1,103 @@
-"""The health of an app: its loops turn, its ledger and its broker answer, its partitions are claimed."""
+"""The health of an app: whether its loops run, its ledger and broker answer, and its partitions are claimed."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from tidegate.app.vitals import Pulse
-from tidegate.core.errors import TidegateError
+from tidegate.core.assignment import Assignment, Claiming, Reclaiming
+from tidegate.core.records import TopicPartition
+from tidegate.core.runtime import Runtime
+from tidegate.errors import TidegateError
+from tidegate.ledger.threads import THREADS
 from tidegate.observe.health import ReadPosition
 
-__all__ = ["AppHealth"]
+__all__ = ["AppHealth", "Pulse", "Vitals"]
 
-_STUCK = 60.0  # seconds: a loop waits for handlers and for the ledger, and beats meanwhile
+
+_EVERY = 0.2  # seconds between two snapshots
+
+
+@dataclass(frozen=True)
+class Vitals:
+    """A snapshot of a member. ``away`` maps each unavailable store to the reason."""
+
+    group: str
+    positions: tuple[ReadPosition, ...] = ()
+    unclaimed: tuple[TopicPartition, ...] = ()
+    away: Mapping[str, str] = field(default_factory=dict)
+
+
+class Pulse:
+    """The heartbeat of a member, with its last snapshot.
+
+    Only the member's own thread may read its state: it calls :meth:`beat`, and other threads read the snapshot.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        assignment: Assignment,
+        read_to: Callable[[TopicPartition], int | None],
+        runtime: Runtime = THREADS,
+    ) -> None:
+        """Start the heartbeat. ``read_to`` returns the offset up to which a partition is read, committed or not."""
+        self._assignment = assignment
+        self._read_to = read_to
+        self._clock = runtime.monotonic
+        self._at = self._next = self._clock()
+        self.vitals = Vitals(group)
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last beat."""
+        return self._clock() - self._at
+
+    def beat(self, away: Mapping[str, str]) -> None:
+        """Record that the loop of the member is running, and take a snapshot if it is due."""
+        self._at = now = self._clock()
+        if now >= self._next:
+            self._next = now + _EVERY
+            self.vitals = self._snapshot(away)
+
+    def _snapshot(self, away: Mapping[str, str]) -> Vitals:
+        group, assignment = self.vitals.group, self._assignment
+        positions = tuple(
+            ReadPosition(group, *tp, max(self._read_to(tp) or 0, state.position), state.position)
+            for tp, state in sorted(assignment.reading())
+        )
+        unclaimed = tuple(
+            tp for tp in assignment.partitions if isinstance(assignment.state(tp), (Claiming, Reclaiming))
+        )
+        return Vitals(group, positions, unclaimed, dict(away))
+
+
+_STUCK = 60.0  # seconds without a beat; a loop beats even while it waits for a handler or the ledger
 _PATIENCE = 3.0
 _MOST_NAMED = 5
 
 
 class Beating(Protocol):
-    """A member, as far as its health goes."""
+    """A member, reduced to its heartbeat."""
 
     pulse: Pulse
 
 
 class AppHealth:
-    """See :class:`~tidegate.observe.health.Health`; ``questions`` are asked of the stores when somebody asks here."""
+    """The :class:`~tidegate.observe.health.Health` of an app.
+
+    ``questions`` check the stores, each time :meth:`unready` is called.
+    """
 
     def __init__(self, members: Callable[[], Sequence[Beating]], questions: dict[str, Callable[[], object]]) -> None:
         self._members = members
         self._inquiries = {what: _Inquiry(ask) for what, ask in questions.items()}
 
     def failing(self) -> list[str]:
-        """See :meth:`~tidegate.observe.health.Health.failing`."""
+        """Return one reason for each member whose loop is stuck; empty if all loops run."""
         return [
             f"group {member.pulse.vitals.group!r}: its loop has not gone round for {member.pulse.age:.0f} s"
             for member in self._members()
@@ -40,7 +105,7 @@ class AppHealth:
         ]
 
     def unready(self) -> list[str]:
-        """See :meth:`~tidegate.observe.health.Health.unready`."""
+        """Return why the app cannot work now: stuck loops, unavailable stores, unclaimed partitions; empty if ready."""
         members = self._members()
         if not members:
             return ["no listener is running yet"]
@@ -57,15 +122,15 @@ class AppHealth:
             if unclaimed:
                 more = f" and {len(unclaimed) - _MOST_NAMED} more" if len(unclaimed) > _MOST_NAMED else ""
                 reasons.append(f"{where}: not claimed yet: {', '.join(map(str, unclaimed[:_MOST_NAMED]))}{more}")
-        return list(dict.fromkeys(reasons))  # several threads of a group say the same
+        return list(dict.fromkeys(reasons))  # several threads of a group report the same reason
 
     def positions(self) -> list[ReadPosition]:
-        """See :meth:`~tidegate.observe.health.Health.positions`."""
+        """Return the read and committed position of each partition that this process reads."""
         return sorted(position for member in self._members() for position in member.pulse.vitals.positions)
 
 
 class _Inquiry:
-    """One question at a time: a store that does not answer holds up one thread, however often somebody asks."""
+    """Asks a store one question at a time, so that a silent store blocks at most one thread."""
 
     def __init__(self, ask: Callable[[], object]) -> None:
         self._ask = ask
@@ -73,7 +138,7 @@ class _Inquiry:
         self._lock = threading.Lock()
 
     def begin(self) -> None:
-        """Ask, unless the last question is still open."""
+        """Ask on a new thread, unless the last question is still unanswered."""
         with self._lock:
             if self._answer is None or self._answer.done():
                 self._answer = Future()
@@ -90,7 +155,7 @@ class _Inquiry:
             answer.set_result("")
 
     def objection(self) -> str:
-        """What it said against it; empty if it answered well."""
+        """Wait for the answer and return the error message; empty if the store answered."""
         with self._lock:
             answer = self._answer
         try:

@@ -1,29 +1,41 @@
-"""Intake: where each partition is read, and what was read and is not committed, within its bytes."""
+"""Intake: seeks, pauses and buffers of one consumer, which keep uncommitted records within their bytes."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable
 from typing import assert_never
 
-from tidegate.app.computing import Computing
+from tidegate.app.pool import PoolQueue
 from tidegate.app.spec import ListenerSpec
-from tidegate.core.assignment import Assignment, Reading
-from tidegate.core.batching import Batch, Batching
-from tidegate.core.commands import Command, DropBuffers, PausePartitions, ReadCommand, ResumePartitions, SeekTo
+from tidegate.core.assignment import (
+    Assignment,
+    Command,
+    DropBuffers,
+    PausePartitions,
+    ReadCommand,
+    Reading,
+    ResumePartitions,
+    SeekTo,
+)
+from tidegate.core.batches import Batch, Batching, Pacing
 from tidegate.core.records import TopicPartition
+from tidegate.core.runtime import Runtime
+from tidegate.core.work import Span
 from tidegate.kafka.broker import RecordSource
-from tidegate.kafka.source import Fetched
-from tidegate.observe.observer import Event, Polled
-from tidegate.observe.outages import Outages
+from tidegate.kafka.consumer import Fetched
+from tidegate.ledger.threads import THREADS
+from tidegate.observe.events import Event, Outages, Polled
 
 __all__ = ["Intake"]
 
-_MOST = 10_000  # records that one poll takes
+_MOST = 10_000  # the largest number of records per poll
 
 
 class Intake:
-    """Between one source and the batches that are made of its records."""
+    """Reads records from one source and turns them into batches.
+
+    It executes the seeks and pauses of the assignment, and keeps the buffers within ``buffer_bytes``.
+    """
 
     def __init__(
         self,
@@ -33,55 +45,58 @@ class Intake:
         tell: Callable[[Event], None],
         outages: Outages,
         *,
-        computing: Computing | None = None,
+        computing: PoolQueue | None = None,
+        runtime: Runtime = THREADS,
     ) -> None:
-        """``computing``: where batches go before they are ready to be committed."""
+        """Start with empty buffers. ``computing`` is the pool, if any, that processes batches before their commit."""
         self._spec = spec
         self._source = source
         self._assignment = assignment
         self._tell = tell
         self._outages = outages
         self._computing = computing
+        self._clock = runtime.monotonic
         self._batching = Batching(spec.batch)
+        self._pacing = Pacing(runtime.random())
         self._seeks: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._refused: set[TopicPartition] = set()
         self._to_pause: list[TopicPartition] = []
         self._throttled = False
-        self._full: set[TopicPartition] = set()  # of a pool: those that have their share of the bytes
+        self._full: set[TopicPartition] = set()  # with a pool: partitions that have used their share of the bytes
 
     @property
     def bytes(self) -> int:
-        """What was read and not handed out."""
+        """The bytes of records that were read and not handed out for commit."""
         return self._batching.bytes + (0 if self._computing is None else self._computing.bytes)
 
     @property
     def is_computing(self) -> bool:
-        """Whether batches are with the pool."""
+        """Whether the pool holds batches."""
         return self._computing is not None and bool(self._computing.partitions)
 
     @property
     def is_settled(self) -> bool:
-        """Whether every partition is read where it should be, and no batch is to be handed out again."""
+        """Whether no seek is pending, no batch has to be handed out again, and the pool is empty."""
         return not (self._seeks or self._batching.has_taken_back or self.is_computing)
 
     def is_at_end(self, partition: TopicPartition, position: int) -> bool:
-        """Whether a position is where the log ended when it was last looked at."""
+        """Return whether a position has reached the last known end of the partition."""
         return partition in self._ends and position >= self._ends[partition]
 
     def read_to(self, partition: TopicPartition) -> int | None:
-        """Up to where a partition was read."""
+        """Return the offset up to which a partition was read; ``None`` if it is not read."""
         return self._batching.end_of(partition)
 
     # Reading
 
     def fetch(self, timeout: float) -> list[Command]:
-        """Take in what there is to read, and say what to do about records that cannot be used."""
+        """Poll the source and buffer its records; return the commands for partitions that must be read again."""
         since = self._assignment.generation
-        # Where records wait matters: the client's own queue has no part in Python's collection of garbage.
+        # While enough is buffered, leave records in the client's own queue: Python's garbage collector ignores that.
         most = 1 if self._computing is None and self._batching.is_ahead else _MOST
         fetched = self._source.fetch(most, timeout, self._room)
-        now = time.monotonic()
+        now = self._clock()
         wanted = [record for record in fetched.records if record.source not in self._seeks] if self._seeks else None
         received = self._assignment.received(fetched.records if wanted is None else wanted, since)
         if received.records:
@@ -105,12 +120,13 @@ class Intake:
                 self._batching.reached(tp, offset, now)
                 self._ends[tp] = offset
             elif isinstance(state := self._assignment.state(tp), Reading):
-                self._seeks[tp] = state.position  # of this stretch, or of the one before; the next one is of this
+                # This end may be from the previous stretch of reading. After a seek, the next end is of this one.
+                self._seeks[tp] = state.position
 
     def settle(self) -> None:
-        """Carry seeks out, and fetch no more than the buffers may hold.
+        """Execute pending seeks, and pause or resume partitions to keep the buffers within their bytes.
 
-        Until its seek is carried out, nothing of a partition is used, for it may be from before.
+        While a seek is pending, all records of its partition are ignored: they may be from before the seek.
         """
         for tp, offset in list(self._seeks.items()):
             if self._source.seek(tp, offset):
@@ -130,16 +146,19 @@ class Intake:
 
     @property
     def _room(self) -> int:
-        """Bytes that one fetch may bring."""
+        """The bytes that one fetch may return."""
         return self._spec.buffer_bytes - self.bytes if self._computing is None else self._share
 
     @property
     def _share(self) -> int:
-        """Bytes of one partition after which nothing more of it is fetched; one fetch can bring as many again."""
+        """With a pool: the bytes at which a partition is paused. One fetch can add as many again."""
         return self._spec.buffer_bytes // (2 * max(1, len(self._assignment.partitions)))
 
-    def _keep_to_shares(self, computing: Computing) -> None:
-        """In a pool a slow record holds up its own partition, for as long as it likes; the others have room."""
+    def _keep_to_shares(self, computing: PoolQueue) -> None:
+        """Pause partitions that have used their share of the bytes, and resume those that have room again.
+
+        With a pool, a slow record blocks its own partition for as long as it takes. Shares leave room for the others.
+        """
         if self._assignment.paused:
             return
         share = self._share
@@ -150,7 +169,7 @@ class Intake:
         self._resume(before - full)
 
     def _resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch from these again, unless there is another reason not to."""
+        """Fetch from these partitions again, except while another reason to pause remains."""
         if not (self._assignment.paused or self._throttled):
             not_yet = self._batching.waiting | self._full
             self._source.resume([tp for tp in partitions if tp not in not_yet])
@@ -158,26 +177,40 @@ class Intake:
     # Batches
 
     def ready(self, now: float) -> list[Batch]:
-        """The batches to be committed next; those that do not hold any more are dropped."""
+        """Return the batches to commit next; drop those whose stretch of reading has ended."""
         batches = self._read(now) if self._computing is None else self._computing.ready()
+        held = [batch for batch in batches if self._assignment.holds(batch)]
+        if not self._pacing:
+            return held
+        chosen, left = self._pacing.choose(held, now)
+        for batch in left:
+            (self._batching if self._computing is None else self._computing).take_back(batch)
+        return chosen
+
+    def computed(self, partitions: Collection[TopicPartition]) -> list[Batch]:
+        """Return what the pool has computed of partitions that go to another member.
+
+        Of each partition, that is everything before the first record that is not computed.
+        """
+        batches = [] if self._computing is None else self._computing.ready(partitions)
         return [batch for batch in batches if self._assignment.holds(batch)]
 
     def compute(self, within: float) -> None:
-        """If there is a pool, let it work on what was read; wait for something to commit, for so long at most.
+        """Pass the buffered batches to the pool, if there is one, and wait up to ``within`` seconds for results.
 
-        Raises what a handler failed with for good.
+        Raises the error with which a handler ended the pool.
         """
         if self._computing is None:
             return
         paused = self._assignment.paused
         self._computing.hold(paused)
         if not paused:
-            self._computing.add(self._read(time.monotonic(), without=self._computing.full))
+            self._computing.add(self._read(self._clock(), without=self._computing.full))
         if self.is_computing:
             self._computing.wait(0 if self._computing.has_ready and not paused else within)
 
     def _read(self, now: float, without: Collection[TopicPartition] = ()) -> list[Batch]:
-        """What the buffers hand out."""
+        """Take the ready batches from the buffers, and resume partitions that were waiting for a retry."""
         waiting = self._batching.waiting
         batches = self._batching.ready(now, without)
         if waiting:
@@ -185,28 +218,46 @@ class Intake:
         return batches
 
     def take_back(self, batch: Batch) -> None:
-        """It was not committed, through no fault of its own."""
+        """Put back a batch that was not committed; it is handed out again, unless its stretch of reading has ended."""
         if self._computing is None:
             self._batching.take_back(batch)
-        elif self._assignment.holds(batch):
-            self._computing.take_back(batch)
+        elif self._assignment.reads_since(batch.span.partition, batch.generation):
+            self._computing.take_back(batch)  # not "holds": what is in front of it may still be under way
+
+    def committed(self, spans: Iterable[Span], turn: float = 0.0) -> None:
+        """Record committed spans: partitions that were limited to smaller batches get larger ones again.
+
+        They get smaller ones if other members had to wait too long; ``turn`` is for how many seconds they waited.
+        """
+        self._pacing.committed(spans, turn)
+
+    def conflicted(self, batch: Batch) -> None:
+        """Put back a batch after a conflict with other transactions; a smaller part of it is tried after a wait."""
+        self.take_back(batch)
+        self._pacing.conflicted(batch, self._clock())
+
+    def refused_in_part(self, batch: Batch) -> None:
+        """Put back a batch whose COMMIT was refused; smaller parts are tried until the refused record is found."""
+        self.take_back(batch)
+        self._pacing.refused(batch)
 
     def postpone(self, batch: Batch, until: float) -> None:
-        """It is to be tried again then, and its partition waits for it."""
+        """Put back a batch that is retried at ``until``; its partition is paused until then."""
         if self._batching.postpone(batch, until):
             self._source.pause([batch.span.partition])
             self._seeks[batch.span.partition] = batch.span.end
 
-    # What the assignment and the log say
+    # Commands of the assignment, and offsets that the log refused
 
     def obey(self, command: ReadCommand) -> None:
-        """Do what the assignment asks for."""
+        """Execute a command of the assignment."""
         match command:
             case SeekTo(partition, offset, _):
                 self.begin(command)
                 self._seeks[partition] = offset
             case DropBuffers(partitions):
                 self._batching.drop(partitions)
+                self._pacing.forget(partitions)
                 self._stop_computing(partitions)
                 for tp in partitions:
                     self._seeks.pop(tp, None)
@@ -218,8 +269,9 @@ class Intake:
                 assert_never(other)
 
     def begin(self, at: SeekTo) -> None:
-        """A stretch of reading begins, which needs no seek if its partition is just being assigned."""
+        """Begin a new stretch of reading with empty buffers. This does not seek: an assignment includes the offset."""
         self._batching.start(*at)
+        self._pacing.forget([at.partition])
         self._stop_computing([at.partition])
         self._ends.pop(at.partition, None)
 
@@ -229,26 +281,29 @@ class Intake:
             self._full.difference_update(partitions)
 
     def close(self) -> None:
-        """Nothing more is to be read or computed."""
+        """Close the pool, if there is one."""
         if self._computing is not None:
             self._computing.close()
 
     def pause_when_assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch nothing from these, which are being assigned and cannot be paused yet."""
+        """Pause these partitions after the next fetch. They are being assigned, and cannot be paused before that."""
         self._to_pause = list(partitions)
 
     def read_from(self, partition: TopicPartition, offset: int) -> None:
-        """Read on there, in the same stretch."""
+        """Seek to an offset, within the same stretch of reading."""
         self._seeks[partition] = offset
 
     def refuse(self, partition: TopicPartition) -> None:
-        """The log has nothing where this partition is to be read."""
+        """Record that the log does not contain the position of this partition."""
         self._refused.add(partition)
 
     def next_refused(self) -> TopicPartition | None:
-        """A partition that the log refused. One whose batch waits is left for later: its position is still to move."""
+        """Return and forget a partition whose position the log refused.
+
+        A partition whose batch waits for a retry or is in the pool is left for later: its position is still to move.
+        """
         computing = self._computing.partitions if self._refused and self._computing else set()
-        for tp in self._refused - self._batching.waiting - computing if self._refused else ():
+        for tp in sorted(self._refused - self._batching.waiting - computing) if self._refused else ():
             self._refused.discard(tp)
             return tp
         return None

@@ -1,41 +1,43 @@
-"""A listener: what is bound to topics, and how it is run."""
+"""Listeners: a function, a function in a pool, or a sink that is bound to topics."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, assert_never
+from typing import Any
 
 from tidegate.app.binding import Binding, bind
-from tidegate.app.commit import Handle
-from tidegate.app.computing import Computing
-from tidegate.app.handling import Handling, OnRetry, tell_nobody
-from tidegate.app.pooling import Pooling
-from tidegate.app.returning import refuse_to_return, returns_records
+from tidegate.app.handler import FunctionHandler, Handler, OnRetry, tell_nobody
+from tidegate.app.pool import PoolQueue
+from tidegate.app.pool_handler import PoolHandler
 from tidegate.app.sink import Sink
-from tidegate.app.spec import ListenerSpec
-from tidegate.core.delivery import Delivery
-from tidegate.core.errors import ConfigurationError
-from tidegate.core.recovery import DeadLetter, Fail, Retry
-from tidegate.ledger import Ledger
+from tidegate.app.spec import ListenerSpec, refuse_to_return, returns_records
+from tidegate.core.policies import DeadLetter, Delivery, Fail, FailurePolicy, Retry
+from tidegate.errors import ConfigurationError
+from tidegate.ledger import Ledger, Transaction
 
-__all__ = ["Listener"]
+__all__ = ["FunctionListener", "Listener", "PoolListener", "SinkListener"]
+
+_FIRST = 4
 
 
-@dataclass(frozen=True)
-class Listener:
-    """A function with its settings; or a sink, which has none."""
+@dataclass(frozen=True, kw_only=True)
+class Listener(ABC):
+    """What handles the records of topics, with its settings. Each kind of listener has a subclass.
+
+    ``function`` is the user's function; ``None`` for a sink.
+    """
 
     spec: ListenerSpec
-    does: Handling | Pooling | Sink
     function: Callable[..., Any] | None = None
 
-    @classmethod
-    def of(cls, function: Callable[..., Any], decoder: Any, spec: ListenerSpec, *, has_ledger: bool) -> Listener:
-        """A function bound to topics; raises :class:`ConfigurationError` for what cannot be."""
-        bound = bind(function, decoder)
-        if returns_records(function):
+    @staticmethod
+    def of(function: Callable[..., Any], decoder: Any, spec: ListenerSpec, *, ledger: Ledger[Any] | None) -> Listener:
+        """Bind a function to topics; raises :class:`ConfigurationError` if its signature or settings forbid it."""
+        bound, has_ledger = bind(function, decoder), ledger is not None
+        returns = returns_records(function)
+        if returns:
             refuse_to_return(bound.name, function, spec, has_ledger=has_ledger)
         elif not has_ledger and spec.delivery is Delivery.EXACTLY_ONCE:
             raise ConfigurationError(
@@ -43,46 +45,132 @@ class Listener:
                 "a ledger, or ask for delivery=Delivery.AT_LEAST_ONCE or AT_MOST_ONCE. From topic to topic it needs "
                 "none: let the function return the records, annotated as -> Outgoing or -> list[Outgoing]"
             )
-        if not has_ledger:
+        if ledger is None:
             _refuse_without_ledger(spec, bound)
-        handling = Handling(bound, spec.on_error)
-        return cls(spec, handling if spec.workers is None else Pooling(handling), function)
+        else:
+            _refuse_other_transaction(ledger, bound)
+        if spec.workers is not None:
+            return PoolListener(spec=spec, function=function, binding=bound)
+        is_apart = not (bound.wants_transaction or returns)
+        return FunctionListener(spec=spec, function=function, binding=bound, is_apart=is_apart)
 
-    @classmethod
-    def into(cls, sink: Sink, spec: ListenerSpec, *, ledger: Ledger[Any] | None) -> Listener:
-        """A sink bound to topics."""
+    @staticmethod
+    def into(sink: Sink, spec: ListenerSpec, *, ledger: Ledger[Any] | None) -> Listener:
+        """Bind a sink to topics; raises :class:`ConfigurationError` if the ledger is not in a SQL database."""
         if spec.workers is not None:
             raise ConfigurationError(f"the sink into {sink.into} has no function that a pool of workers could run")
         sink.refuse_elsewhere(ledger)
-        return cls(spec, sink)
+        return SinkListener(spec=spec, sink=sink)
 
-    def handle(self, ledger: Ledger[Any] | None, on_retry: OnRetry) -> Handle:
-        """What is done with the records of a transaction."""
-        if isinstance(self.does, Sink):
-            return partial(self.does.open(ledger, self.spec.group, self.spec.on_error).prepare, on_retry=on_retry)
-        handling = self.does.handling if isinstance(self.does, Pooling) else self.does
-        return partial(handling.prepare, on_retry=on_retry)
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What the records go to, for messages: the function, or the table."""
 
-    def strict(self, ledger: Ledger[Any]) -> Handle:
-        """The same for records that are replayed, one by one: what fails raises :class:`HandlerFailed`, at once,
-        whatever ``on_error`` says. A pool's function is run here, by whoever prepares."""
-        match self.does:
-            case Sink():
-                return partial(self.does.open(ledger, self.spec.group, Fail()).prepare, on_retry=tell_nobody)
-            case Pooling():
-                return partial(self.does.strict, self.spec.group)
-            case Handling():
-                return partial(Handling(self.does.binding, Fail()).prepare, on_retry=tell_nobody)
-            case other:
-                assert_never(other)
+    @property
+    def first_portion(self) -> int | None:
+        """The number of records in the first transaction, when their duration is not known; ``None`` is no limit.
 
-    def computing(self, on_retry: OnRetry) -> Computing | None:
-        """The pool of one member, if it has one."""
-        return self.does.open(self.spec, on_retry) if isinstance(self.does, Pooling) else None
+        A function that takes single records needs no limit, because it can be stopped between two of them. It cannot if
+        delivery is at most once, where the position has moved already.
+        """
+        return _FIRST if self.spec.delivery is Delivery.AT_MOST_ONCE else None
+
+    def handler(self, ledger: Ledger[Any] | None, on_retry: OnRetry) -> Handler:
+        """Return the handler of one member."""
+        return self._handler(ledger, self.spec.on_error, on_retry)
+
+    def strict(self, ledger: Ledger[Any]) -> Handler:
+        """Return a handler for replays: the first failure raises :class:`HandlerFailed`, despite ``on_error``."""
+        return self._handler(ledger, Fail(), tell_nobody)
+
+    def computing(self, on_retry: OnRetry) -> PoolQueue | None:
+        """Create the pool of one member; ``None`` if the listener has no workers."""
+        return None
+
+    @abstractmethod
+    def _handler(self, ledger: Ledger[Any] | None, policy: FailurePolicy, on_retry: OnRetry) -> Handler:
+        """Return a handler with this policy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionListener(Listener):
+    """A listener whose function runs in the transaction, or apart from it if it takes none and returns no records."""
+
+    binding: Binding
+    is_apart: bool
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.binding.name
+
+    @property
+    def first_portion(self) -> int | None:
+        """The number of records in the first transaction, as for any listener; a batch cannot be stopped half way."""
+        return _FIRST if self.binding.is_batch else super().first_portion
+
+    def _handler(self, ledger: Ledger[Any] | None, policy: FailurePolicy, on_retry: OnRetry) -> Handler:
+        return FunctionHandler(self.binding, policy, on_retry=on_retry, is_apart=self.is_apart)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolListener(Listener):
+    """A listener whose function computes in a pool of threads; the transaction writes the results."""
+
+    binding: Binding
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.binding.name
+
+    def __post_init__(self) -> None:
+        if self.binding.wants_transaction or self.binding.is_batch:
+            raise ConfigurationError(
+                f"cannot bind {self.binding.name}: with workers=… it computes outside of the transaction, many "
+                "records at once. Let it take one record or its value, and return what to write"
+            )
+
+    def strict(self, ledger: Ledger[Any]) -> Handler:
+        """Return a handler for replays, which computes on the calling thread while the records are prepared."""
+        return PoolHandler(self.binding, Fail(), self.spec.group, is_alone=True)
+
+    def computing(self, on_retry: OnRetry) -> PoolQueue:
+        """Create the pool of one member."""
+        return PoolHandler(self.binding, self.spec.on_error, self.spec.group, on_retry).queue(self.spec)
+
+    def _handler(self, ledger: Ledger[Any] | None, policy: FailurePolicy, on_retry: OnRetry) -> Handler:
+        return PoolHandler(self.binding, policy, self.spec.group, on_retry)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkListener(Listener):
+    """A listener that writes records into a table, without a function."""
+
+    sink: Sink
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return f"table {self.sink.into}"
+
+    def _handler(self, ledger: Ledger[Any] | None, policy: FailurePolicy, on_retry: OnRetry) -> Handler:
+        return self.sink.open(ledger, self.spec.group, policy, on_retry)
+
+
+def _refuse_other_transaction(ledger: Ledger[Any], bound: Binding) -> None:
+    """Raise if the function is annotated with the transaction of another kind of store."""
+    wanted, given = bound.transaction, ledger.transaction_class
+    if wanted is not None and given is not Transaction and not issubclass(given, wanted):
+        raise ConfigurationError(
+            f"cannot bind {bound.name}: it takes a {wanted.__name__}, and the transactions of {ledger} are a "
+            f"{given.__name__}; annotate it with that, or with Transaction"
+        )
 
 
 def _refuse_without_ledger(spec: ListenerSpec, bound: Binding) -> None:
-    """Kafka's own offsets can hold positions, and nothing else."""
+    """Raise if the listener needs a ledger: Kafka's own offsets can store positions, and nothing else."""
     if bound.wants_transaction:
         raise ConfigurationError(f"{bound.name} asks for a transaction, and without a ledger there is none")
     if spec.workers is not None and spec.delivery is Delivery.AT_MOST_ONCE:

@@ -1,27 +1,92 @@
-"""What a listener is asked to do: everything that the decorator and the settings say, checked."""
+"""The specification of a listener: its topics and settings, validated."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeAlias
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from tidegate.core.arguments import ByteCount, ClientConfig, Kind, argument, convert_arguments, several
-from tidegate.core.batching import BatchBounds, Bounds
-from tidegate.core.bounds import ThreadCount
-from tidegate.core.delivery import CommitStrategy, Delivery
-from tidegate.core.errors import ConfigurationError
-from tidegate.core.lag import Guard
-from tidegate.core.names import check_group, check_topic
-from tidegate.core.ordering import Ordering
-from tidegate.core.protocols import Protocol, SessionTimeout
-from tidegate.core.records import TopicPartition
-from tidegate.core.recovery import Fail, FailurePolicy, OutOfRange, Recreated
-from tidegate.core.start import StartStrategy, Strategy
-from tidegate.core.texts import is_text
+from tidegate.core.arguments import Accepts, ByteCount, ClientConfig, ThreadCount, argument, convert_arguments, several
+from tidegate.core.batches import BatchBounds, Bounds
+from tidegate.core.policies import (
+    CommitStrategy,
+    Delivery,
+    Fail,
+    FailurePolicy,
+    GroupProtocol,
+    Guard,
+    Ordering,
+    OutOfRange,
+    Recreated,
+    SessionTimeout,
+    StartStrategy,
+    Strategy,
+)
+from tidegate.core.records import TopicPartition, check_group, check_topic
+from tidegate.core.text import is_text
+from tidegate.errors import ConfigurationError
+from tidegate.kafka.delivery import Outgoing
 
-__all__ = ["ListenerSpec", "Topics"]
+__all__ = ["ListenerSpec", "Topics", "refuse_to_return", "returns_records"]
+
+
+_SEVERAL = (list, tuple, Sequence, Collection, Iterable)
+
+
+def returns_records(function: Callable[..., object]) -> bool:
+    """Return whether the return annotation names ``Outgoing``, alone or in a list or a union."""
+    return _names_a_record(_annotation(function))
+
+
+def refuse_to_return(name: str, function: Callable[..., object], spec: ListenerSpec, *, has_ledger: bool) -> None:
+    """Raise if the records that a handler returns cannot be sent, or cannot be sent exactly once."""
+    if not _is_sendable(_annotation(function)):
+        raise ConfigurationError(
+            f"{name}: the annotation of what it returns names Outgoing, and not as what can be sent; use -> Outgoing, "
+            "-> list[Outgoing], or either with | None"
+        )
+    if has_ledger:
+        raise ConfigurationError(
+            f"{name} returns records for other topics: those and their positions go into one Kafka transaction, which "
+            "a database is no part of. Give the app ledger=None, or send with app.producer, which may repeat itself"
+        )
+    if spec.delivery is not Delivery.EXACTLY_ONCE:
+        raise ConfigurationError(
+            f"{name} returns records for other topics, which is for delivery=Delivery.EXACTLY_ONCE; for less, send "
+            "with app.producer"
+        )
+    if spec.workers is not None:
+        raise ConfigurationError(
+            f"{name} returns records for other topics, and those of a pool of workers are not sent; leave workers out, "
+            "or run several processes"
+        )
+    if spec.topics.partitions:
+        raise ConfigurationError(
+            f"{name} returns records and names its partitions: without a group's assignment nothing tells two "
+            "consumers of a partition apart. Subscribe to the topic instead"
+        )
+
+
+def _annotation(function: Callable[..., object]) -> Any:
+    inner = getattr(function, "func", function)  # the function inside a partial
+    try:
+        return get_type_hints(inner).get("return")
+    except Exception:  # bind() reports annotations that cannot be resolved
+        return None
+
+
+def _is_sendable(annotation: Any) -> bool:
+    """Return whether the annotation is ``Outgoing`` or a collection of it, optionally with ``None``."""
+    if get_origin(annotation) in (Union, UnionType):
+        return all(part is NoneType or _is_sendable(part) for part in get_args(annotation))
+    parts = get_args(annotation) if get_origin(annotation) in _SEVERAL else (annotation,)
+    return all(part is Outgoing or part is Ellipsis for part in parts)
+
+
+def _names_a_record(annotation: Any) -> bool:
+    return annotation is Outgoing or any(_names_a_record(part) for part in get_args(annotation))
 
 
 def _partition(given: Any) -> TopicPartition | None:
@@ -32,12 +97,15 @@ def _partition(given: Any) -> TopicPartition | None:
     return TopicPartition(check_topic(topic), number) if is_number else None
 
 
-_PARTITION = Annotated[TopicPartition, Kind("a TopicPartition", _partition)]
+_PARTITION = Annotated[TopicPartition, Accepts("a TopicPartition", _partition)]
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """Topics by name, topics by a regular expression, or named partitions without a group's assignment."""
+    """The topics of a listener: topic names, a regular expression, or named partitions.
+
+    Named partitions are read without a group's assignment.
+    """
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
@@ -49,7 +117,7 @@ class Topics:
             raise ConfigurationError("a listener has topics, or a pattern, or partitions: one of the three")
         for topic in self.names:
             check_topic(topic)
-        object.__setattr__(self, "names", tuple(dict.fromkeys(self.names)))  # librdkafka refuses a topic that is twice
+        object.__setattr__(self, "names", tuple(dict.fromkeys(self.names)))  # librdkafka refuses duplicate topics
         if self.pattern is not None:
             try:
                 re.compile(self.pattern)
@@ -60,7 +128,7 @@ class Topics:
 
     @classmethod
     def of(cls, topics: Any, partitions: Any = ()) -> Topics:
-        """What a listener is bound to: names, a pattern that begins with ``^`` or is compiled, or partitions."""
+        """Create it from topic names, from a pattern (compiled, or a string that begins with ``^``), or partitions."""
         if isinstance(topics, Topics):
             return topics
         if isinstance(topics, re.Pattern):
@@ -71,20 +139,31 @@ class Topics:
         return cls(names, None, partitions)
 
     def covers(self, topic: str) -> bool:
-        """Whether a topic is among these."""
+        """Return whether a topic is one of these."""
         if self.pattern is not None:
             return re.match(self.pattern, topic) is not None
         return topic in self.names or any(tp.topic == topic for tp in self.partitions)
 
+    def __str__(self) -> str:
+        if self.pattern is not None:
+            return f"topics that match {self.pattern}"
+        return ", ".join(self.names or map(str, self.partitions))
+
+    @property
+    def read(self) -> set[str]:
+        """The topics that are named; a pattern names none."""
+        return {*self.names, *(tp.topic for tp in self.partitions)}
+
     @property
     def subscription(self) -> list[str]:
-        """What the consumer subscribes to; librdkafka takes what begins with ``^`` for a pattern."""
+        """The topics that the consumer subscribes to; librdkafka treats a name that begins with ``^`` as a pattern."""
         if self.pattern is None:
             return list(self.names)
         return [self.pattern if self.pattern.startswith("^") else f"^{self.pattern}"]
 
 
-# A transaction takes what came in while the one before it ran: quick where there is little, large where there is much.
+# A transaction takes all records that arrived during the previous one. So latency is low with few records, and batches
+# are large with many.
 _WHATEVER_IS_THERE = BatchBounds(count=10_000, bytes=4 << 20, age=0.0)
 _EARLIEST = StartStrategy()
 _FAIL = Fail()
@@ -94,17 +173,17 @@ Callback: TypeAlias = Callable[[list[TopicPartition]], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerSpec:
-    """The settings of one listener."""
+    """The settings of one listener, validated when it is created."""
 
-    topics: Annotated[Topics, Kind("topics", Topics.of)]
-    group: Annotated[str, Kind("the name of a group", check_group)]
+    topics: Annotated[Topics, Accepts("topics", Topics.of)]
+    group: Annotated[str, Accepts("the name of a group", check_group)]
     delivery: Delivery = Delivery.EXACTLY_ONCE
     commit: CommitStrategy = CommitStrategy.SYNCHRONOUS
     start: Strategy = _EARLIEST
     batch: Bounds = _WHATEVER_IS_THERE
     buffer_bytes: ByteCount = 32 << 20
     on_error: FailurePolicy = _FAIL
-    protocol: Protocol = Protocol.COOPERATIVE
+    protocol: GroupProtocol = GroupProtocol.COOPERATIVE
     out_of_range: OutOfRange = OutOfRange.STOP
     recreated: Recreated = Recreated.STOP
     lag_guard: Guard | None = None

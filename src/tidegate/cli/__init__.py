@@ -1,6 +1,6 @@
-"""The command line."""
+"""The command line: ``tidegate`` and its commands."""
 
-from tidegate.cli.codes import ExitCode
 from tidegate.cli.main import main
+from tidegate.cli.options import ExitCode
 
 __all__ = ["ExitCode", "main"]

@@ -1,4 +1,4 @@
-"""``python -m tidegate.cli`` is ``tidegate``."""
+"""Lets ``python -m tidegate.cli`` run the ``tidegate`` command."""
 
 from tidegate.cli import main
 

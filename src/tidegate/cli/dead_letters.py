@@ -1,33 +1,140 @@
-"""``tidegate dead-letters``: list, show, drop and replay the records that were parked."""
+"""``tidegate dead-letters``: list, show, drop and replay parked records."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from tidegate.app.app import App
-from tidegate.app.configured import configured
+from tidegate.app.app import App, configured
 from tidegate.app.replay import Replay, Replayed, ReplayOutcome
-from tidegate.cli.changing import Execute
-from tidegate.cli.codes import ExitCode
-from tidegate.cli.connecting import Config, Debug, Json
-from tidegate.cli.failures import reported
-from tidegate.cli.letters import letter_text, listed, show_letters, whole
-from tidegate.cli.loading import load
-from tidegate.cli.names import Group, complete_groups
-from tidegate.cli.opening import LedgerUrl, opened_ledger
-from tidegate.cli.output import counted, document, said
-from tidegate.cli.root import app
-from tidegate.cli.watching import LogLevel, log_to_stderr
-from tidegate.core.errors import ConfigurationError, LedgerError
-from tidegate.ledger.letters import find_letters
+from tidegate.cli.options import (
+    Config,
+    Debug,
+    ExitCode,
+    Group,
+    Json,
+    LedgerUrl,
+    app,
+    complete_groups,
+    complete_topics,
+    known_group,
+    opened_ledger,
+    reported,
+)
+from tidegate.cli.output import Heading, counted, document, harmless, lines_of, members, said, table
+from tidegate.cli.positions import Execute, interruptible
+from tidegate.cli.run import load
+from tidegate.cli.serve import LogLevel, log_to_stderr
+from tidegate.core.records import LetterHead, StoredLetter
+from tidegate.errors import ConfigurationError, LedgerError
+from tidegate.ledger.ledger import find_heads
+from tidegate.operate import plain
+from tidegate.operate.letters import LetterKind, kinds
 from tidegate.settings import Settings
 
-__all__ = ["drop", "list_letters", "replay", "show"]
+__all__ = ["drop", "letter_text", "list_letters", "listed", "replay", "show", "show_letters", "whole"]
+
+
+_LONGEST_ERROR = 80
+_ERROR = 4_096  # characters of an error that JSON has in a list
+_KINDS = (
+    Heading("group"),
+    Heading("letters", is_number=True),
+    Heading("first", is_number=True),
+    Heading("last", is_number=True),
+    Heading("error"),
+)
+_COLUMNS = (
+    Heading("id", is_number=True),
+    Heading("group"),
+    Heading("topic"),
+    Heading("partition", is_number=True),
+    Heading("offset", is_number=True),
+    Heading("attempts", is_number=True),
+    Heading("at"),
+    Heading("error"),
+)
+
+
+def listed(head: LetterHead) -> dict[str, Any]:
+    """Return a dead letter without its payload, and the beginning of its error."""
+    return {
+        "id": head.id,
+        "group": head.group,
+        "topic": head.topic,
+        "partition": head.partition,
+        "offset": head.offset,
+        "attempts": head.attempts,
+        "error": f"{head.error}…" if head.is_error_cut else head.error,
+        "at": head.at,
+        "key_bytes": head.key_bytes,
+        "value_bytes": head.value_bytes,
+    }
+
+
+def whole(parked: StoredLetter) -> dict[str, Any]:
+    """Return a dead letter with its whole record."""
+    record, error, attempts = parked.letter
+    return {
+        "id": parked.id,
+        "group": parked.group,
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "attempts": attempts,
+        "error": error,
+        "at": parked.at,
+        "key_bytes": None if record.key is None else len(record.key),
+        "value_bytes": None if record.value is None else len(record.value),
+        "record": members(record),
+    }
+
+
+def show_letters(letters: Sequence[dict[str, Any]]) -> None:
+    """Print a table of dead letters as :func:`listed` returns them."""
+    shown = ({**letter, "error": _cut(letter["error"])} for letter in letters)
+    table(_COLUMNS, [[letter[column.name] for column in _COLUMNS] for letter in shown])
+
+
+def letter_text(parked: StoredLetter) -> str:
+    """Return everything about one dead letter as text. A payload that is not UTF-8 is shown as base64."""
+    record, error, attempts = parked.letter
+    stamp = record.timestamp
+    facts = {
+        "dead letter": parked.id,
+        "group": parked.group,
+        "record": f"{record.source} offset {record.offset}",
+        "timestamp": "none" if stamp is None else plain(datetime.fromtimestamp(stamp / 1000, UTC)),
+        "parked": plain(parked.at),
+        "attempts": attempts,
+        "error": error,
+    }
+    lines = [_fact(name, harmless(str(said))) for name, said in facts.items()]
+    for name, value in record.headers:
+        lines += _block(f"header {harmless(name)}", *lines_of(value))
+    for name, content in (("key", record.key), ("value", record.value)):
+        lines += _block(name, *lines_of(content))
+    return "\n".join(lines)
+
+
+def _block(name: str, what: str, shown: Iterable[str]) -> list[str]:
+    return [_fact(name, what), *(f"    {line}" for line in shown)]
+
+
+def _fact(name: str, said: str) -> str:
+    return f"{name + ':':<12} {said}"
+
+
+def _cut(error: str) -> str:
+    shown = harmless(error)
+    return shown if len(shown) <= _LONGEST_ERROR else f"{shown[: _LONGEST_ERROR - 1]}…"
+
 
 letters = typer.Typer(
     no_args_is_help=True, help="Records whose handling failed for good: look at them, try them again."
@@ -49,7 +156,10 @@ _Names = Annotated[
 _Id = Annotated[int, typer.Argument(metavar="ID", help="Its number, as the list has it.")]
 _Ids = Annotated[list[int] | None, typer.Option("--id", metavar="N", help="This letter; may be given again.")]
 _All = Annotated[bool, typer.Option("--all", help="All of them.")]
-_Topic = Annotated[str | None, typer.Option(metavar="TOPIC", help="Only those of this topic.")]
+_Topic = Annotated[
+    str | None, typer.Option(metavar="TOPIC", help="Only those of this topic.", autocompletion=complete_topics)
+]
+_ByError = Annotated[bool, typer.Option("--by-error", help="Count them by error; values in errors do not matter.")]
 _Limit = Annotated[int, typer.Option(min=1, metavar="N", help="At most so many.")]
 
 
@@ -59,20 +169,48 @@ def list_letters(
     *,
     topic: _Topic = None,
     limit: _Limit = 100,
+    by_error: _ByError = False,
     json: Json = False,
     ledger: LedgerUrl = None,
     config: Config = None,
     debug: Debug = False,
 ) -> None:
-    """List dead letters, oldest first, without their payloads."""
+    """List dead letters, oldest first, without their payloads; or count them by error."""
     with reported(debug=debug), opened_ledger(ledger, config) as opened:
-        groups = sorted({total.group for total in opened.totals()}) if group is None else [group]
-        each = (listed(parked) for name in groups for parked in find_letters(opened, name, topic=topic))
-        found = list(islice(each, limit))
-        if json:
-            document({"dead_letters": found})
+        if group is not None:
+            known_group(opened, group)
+        counts = opened.count_letters()
+        groups = sorted(counts) if group is None else [group]
+        total = sum(counts.get(name, 0) for name in groups)
+        if by_error:
+            if topic is not None:
+                raise ConfigurationError("--by-error counts the letters of all topics; leave --topic out")
+            _show_kinds([(name, each) for name in groups for each in kinds(opened.letter_errors(name))], json=json)
         else:
+            heads = (head for name in groups for head in find_heads(opened, name, topic=topic, most=_ERROR))
+            found = [listed(head) for head in islice(heads, limit)]
+            if json:
+                document({"dead_letters": found, "total": total})
+                return
             show_letters(found)
+        if not json:
+            said(_total(total, None if by_error else len(found), topic))
+
+
+def _show_kinds(found: list[tuple[str, LetterKind]], *, json: bool) -> None:
+    if json:
+        document({"errors": [{"group": group, **each._asdict()} for group, each in found]})
+    else:
+        table(_KINDS, [(group, each.letters, each.first, each.last, _cut(each.kind)) for group, each in found])
+
+
+def _total(total: int, shown: int | None, topic: str | None) -> str:
+    if total == 0:
+        return "no dead letters"
+    if shown is None or shown == total:
+        return f"{counted(total, 'dead letter')} in all"
+    more = "of all topics" if topic is not None else "in all; --limit shows more"
+    return f"{shown} shown, {counted(total, 'dead letter')} {more}"
 
 
 @letters.command("show")
@@ -87,6 +225,7 @@ def show(
 ) -> None:
     """Show one dead letter with its record: text as text, other bytes as base64, nothing that a terminal obeys."""
     with reported(debug=debug), opened_ledger(ledger, config) as opened:
+        known_group(opened, group)
         parked = opened.dead_letter(group, number)
         if parked is None:
             raise LedgerError(f"group {group!r} has no dead letter {number}; `tidegate dead-letters list` shows them")
@@ -111,12 +250,14 @@ def drop(
 ) -> None:
     """Remove dead letters for good. Without --execute it is only shown which."""
     with reported(debug=debug), opened_ledger(ledger, config) as opened:
+        known_group(opened, group)
         chosen = _chosen(ids, every=every)
-        found = [listed(parked) for parked in find_letters(opened, group, chosen, topic)]
+        found = [listed(head) for head in find_heads(opened, group, chosen, topic, most=_ERROR)]
         if not execute:
             _preview(found, "dropped", json=json)
             return
-        dropped = opened.drop_letters(group, [each["id"] for each in found])
+        with interruptible():
+            dropped = opened.drop_letters(group, [each["id"] for each in found])
         if json:
             document({"dropped": dropped})
         else:
@@ -147,19 +288,36 @@ def replay(
         chosen = _chosen(ids, every=every)
         try:
             if not execute:
-                meant = find_letters(Replay(loaded.ledger, loaded.listeners, group).ledger, group, chosen, topic)
-                _preview([listed(parked) for parked in meant], "replayed", json=json)
+                store = Replay(loaded.ledger, loaded.listeners, group).ledger
+                meant = find_heads(store, group, chosen, topic, most=_ERROR)
+                _preview([listed(head) for head in meant], "replayed", json=json)
                 return
-            done = loaded.replay(group, chosen, topic=topic, tell=_tell_nothing if json else _tell)
+            done = _replayed(loaded, group, chosen, topic, json=json)
         finally:
             if loaded.ledger is not None:
                 loaded.ledger.close()
+        raise typer.Exit(ExitCode.FAILED if any(each.outcome is ReplayOutcome.FAILED for each in done) else ExitCode.OK)
+
+
+def _replayed(app: App, group: str, chosen: set[int] | None, topic: str | None, *, json: bool) -> list[Replayed]:
+    """Replay the dead letters and show the outcome of each, even if one of them raises and ends the replay."""
+    done: list[Replayed] = []
+
+    def tell(each: Replayed) -> None:
+        done.append(each)
+        if not json:  # JSON is a single document, printed at the end
+            _tell(each)
+
+    try:
+        with interruptible():
+            app.replay(group, chosen, topic=topic, tell=tell)
+    finally:
         if json:
             document({"replayed": [_members(each) for each in done]})
         else:
             each = (f"{sum(one.outcome is outcome for one in done)} {outcome.value}" for outcome in ReplayOutcome)
             said(", ".join(each))
-        raise typer.Exit(ExitCode.FAILED if any(each.outcome is ReplayOutcome.FAILED for each in done) else ExitCode.OK)
+    return done
 
 
 def _loaded(target: list[str], config: Path | None) -> App:
@@ -172,7 +330,7 @@ def _loaded(target: list[str], config: Path | None) -> App:
 
 
 def _chosen(ids: list[int] | None, *, every: bool) -> set[int] | None:
-    """The ids that were named; ``None`` stands for all."""
+    """Return the chosen ids; ``None`` stands for all."""
     if bool(ids) == every:
         raise ConfigurationError("which ones? Give --id N, as often as there are letters, or --all; not both")
     return set(ids) if ids else None
@@ -192,10 +350,6 @@ def _tell(each: Replayed) -> None:
     if each.parked_anew:
         more = f", and {counted(each.parked_anew, 'command')} of it failed and became a dead letter"
     said(f"{each.id}{where}: {each.outcome.value}{more}")
-
-
-def _tell_nothing(each: Replayed) -> None:
-    """JSON is one document, and comes at the end."""
 
 
 def _members(each: Replayed) -> dict[str, Any]:

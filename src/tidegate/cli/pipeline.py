@@ -2,29 +2,70 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidegate.cli.codes import ExitCode
-from tidegate.cli.connecting import Config, Debug
-from tidegate.cli.failures import reported
-from tidegate.cli.pipeline_summary import as_json, summary, write_text
-from tidegate.cli.root import app
-from tidegate.cli.watching import EVERYWHERE, LogLevel, log_to_stderr, serve_metrics
-from tidegate.core.durations import seconds_of
-from tidegate.core.errors import ConfigurationError
-from tidegate.observe import LoggingObserver, ObservedHealth, Observer, PrometheusObserver
-from tidegate.settings import PipelineSettings
+from tidegate.cli.options import Config, Debug, ExitCode, app, reported
+from tidegate.cli.serve import LOOPBACK, LogLevel, log_to_stderr, serve_metrics
+from tidegate.core.text import seconds_of
+from tidegate.errors import ConfigurationError
+from tidegate.java.downloads import show_downloads
+from tidegate.observe import LoggingObserver, ObservedHealth, Observer, OpenTelemetryObserver, PrometheusObserver
+from tidegate.settings import PipelineSettings, Settings
 
-__all__ = ["check", "run"]
+if TYPE_CHECKING:
+    from tidegate.spark.report import Report
+
+__all__ = ["as_json", "check", "run", "summary", "write_text"]
+
+
+_SHOWN = 12  # positions; the JSON report has all
+
+
+def as_json(report: Report) -> str:
+    """Return the report as JSON."""
+    return json.dumps(report.as_json(), indent=2)
+
+
+def write_text(file: Path, text: str) -> None:
+    """Write text to a file; raise a :class:`ConfigurationError` if that fails."""
+    try:
+        file.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"the report cannot be written to {file}: {error.strerror}") from None
+
+
+def summary(report: Report) -> str:
+    """Return the report as a few lines of text."""
+    return "\n".join(_lines(report))
+
+
+def _lines(report: Report) -> Iterator[str]:
+    rate = report.records / report.seconds if report.seconds else 0.0
+    yield f"{report.group}: {report.stopped}" if report.stopped else report.group
+    took = f"{report.batches:,} batches and {report.seconds:.1f} s: {rate:,.0f} a second"
+    yield f"  records       {report.records:,} in {took}"
+    yield f"  rows          {report.rows:,}"
+    yield f"  dead letters  {report.dead_letters:,}"
+    yield f"  lag           {report.lag:,}"
+    if report.fenced or report.already_done:
+        yield f"  fenced        {report.fenced:,}, already done {report.already_done:,}"
+    positions = sorted(report.positions.items())
+    for number, (partition, position) in enumerate(positions[:_SHOWN]):
+        yield f"  {'' if number else 'positions':<13} {partition} {position:,}"
+    if len(positions) > _SHOWN:
+        yield f"  {'':<13} and {len(positions) - _SHOWN:,} more"
+
 
 pipelines = typer.Typer(no_args_is_help=True, help="Kafka → DataFrame → table, on Spark, as a file describes it.")
 app.add_typer(pipelines, name="pipeline")
 
-_EXTRA = ("pyspark", "py4j", "pyarrow", "msgspec")
+_EXTRA = ("pyspark", "py4j", "pyarrow")
 
 _File = Annotated[Path, typer.Argument(metavar="FILE", help="What to run, such as orders.toml.")]
 _Once = Annotated[bool, typer.Option("--once", help="Run one micro-batch and stop.")]
@@ -34,7 +75,7 @@ _Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")
 _Report = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report into a file, as JSON.")]
 _Level = Annotated[LogLevel, typer.Option(help="From which level on to log.")]
 _Port = Annotated[int | None, typer.Option(min=1, max=65535, help="Serve metrics and health at this port.")]
-_Host = Annotated[str, typer.Option(help="The address to serve them at; otherwise all that this machine has.")]
+_Host = Annotated[str, typer.Option(help="The address to serve them at; 0.0.0.0 is all that this machine has.")]
 
 
 @pipelines.command("run")
@@ -49,7 +90,7 @@ def run(
     config: Config = None,
     log_level: _Level = LogLevel.INFO,
     metrics_port: _Port = None,
-    metrics_host: _Host = EVERYWHERE,
+    metrics_host: _Host = LOOPBACK,
     debug: Debug = False,
 ) -> None:
     """Run a pipeline until SIGTERM or SIGINT, or as far as it is told to; then report what it did.
@@ -60,8 +101,11 @@ def run(
         said = PipelineSettings.load(file, config=config)
         turns = _turns(said, once=once, available_now=available_now, every=every)
         log_to_stderr(log_level)
+        show_downloads()
         work = _work()
         observers: list[Observer] = [LoggingObserver()]
+        if Settings.load(config).observe.traces:
+            observers.append(OpenTelemetryObserver())
         if metrics_port is not None:
             health = ObservedHealth()
             serve_metrics(metrics_port, metrics_host, health)
@@ -84,7 +128,7 @@ def check(file: _File, *, config: Config = None, debug: Debug = False) -> None:
 
 
 def _turns(said: PipelineSettings, *, once: bool, available_now: bool, every: str | None) -> dict[str, Any]:
-    """How often, as the command line says, or else as the file says."""
+    """Return when micro-batches run, as the command line says, or else the file."""
     chosen = {"once": once, "available_now": available_now, "every": every}
     options: dict[str, Any] = {name: value for name, value in chosen.items() if value}
     if len(options) > 1:
@@ -99,13 +143,13 @@ def _turns(said: PipelineSettings, *, once: bool, available_now: bool, every: st
 
 
 def _work() -> ModuleType:
-    """What needs Spark, if it is installed."""
+    """Import the module that needs Spark; raise if a package is missing."""
     try:
-        from tidegate.cli import pipeline_work  # noqa: PLC0415 - an extra
+        from tidegate.cli import pipeline_run  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in _EXTRA:
             raise
         raise ConfigurationError(
             f"pipelines need {error.name}, which is not installed; run: pip install 'tidegate[spark]'"
         ) from None
-    return pipeline_work
+    return pipeline_run

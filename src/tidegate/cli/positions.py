@@ -1,24 +1,113 @@
-"""``tidegate positions``: list them, and move them by hand."""
+"""``tidegate positions``, ``pause`` and ``resume``: list positions, move them by hand, and pause a whole group."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import getpass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
-from tidegate.cli.changing import Execute, Force, Reason, User, login, show_edit
-from tidegate.cli.connecting import Config, Debug, Json, Kafka, NoKafka, surveyed
-from tidegate.cli.failures import reported
-from tidegate.cli.names import Group, Topic, complete_topics, known_group
-from tidegate.cli.opening import LedgerUrl, opened_ledger
-from tidegate.cli.output import Column, document, said, table, unbroken
-from tidegate.cli.root import app
-from tidegate.core.errors import BrokerUnavailable
+from tidegate.cli.options import (
+    Config,
+    Debug,
+    Group,
+    Json,
+    Kafka,
+    LedgerUrl,
+    NoKafka,
+    Topic,
+    app,
+    complete_topics,
+    known_group,
+    opened_ledger,
+    reported,
+    surveyed,
+)
+from tidegate.cli.output import Heading, counted, document, said, table, unbroken
 from tidegate.core.positions import Position
-from tidegate.operate import EditPreview, Operator, Survey, plain, target
+from tidegate.errors import BrokerUnavailable
+from tidegate.ledger.transaction import NOT_KNOWN
+from tidegate.operate import Action, EditPreview, Operator, PausePreview, Survey, plain, target
 
-__all__ = ["list_positions", "positions", "rewind", "skip"]
+__all__ = [
+    "Execute",
+    "Force",
+    "Reason",
+    "User",
+    "interruptible",
+    "list_positions",
+    "login",
+    "pause",
+    "positions",
+    "resume",
+    "rewind",
+    "show_edit",
+    "show_pause",
+    "skip",
+]
+
+
+Execute = Annotated[bool, typer.Option("--execute", help="Do it; without this, only show what would be done.")]
+Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the journal.")]
+User = Annotated[str | None, typer.Option(metavar="NAME", help="Who, for the journal; otherwise the login.")]
+Force = Annotated[bool, typer.Option("--force", help="Do what would be refused because it may be a mistake.")]
+
+_SHIFT = (
+    Heading("topic"),
+    Heading("partition", is_number=True),
+    Heading("old", is_number=True),
+    Heading("new", is_number=True),
+    Heading("records", is_number=True),
+    Heading("fenced owner"),
+)
+
+
+def login(user: str | None) -> str:
+    """Return the user's name for the journal: the given one, or else the login."""
+    if user is not None:
+        return user
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # in a container the user may have no name
+        return "unknown"
+
+
+def show_edit(preview: EditPreview, *, executed: bool) -> None:
+    """Show which positions move or have moved, and which owners are fenced."""
+    table(_SHIFT, [(s.topic, s.partition, s.old, s.new, s.records, s.owner) for s in preview.shifts])
+    for sentence in preview.unmoved:
+        said(f"not moved: {sentence}")
+    for sentence in preview.warnings:
+        said(f"warning: {sentence}")
+    done = "to be read again" if preview.action is Action.REWIND else "stepped over"
+    facts = f"{counted(preview.records, 'record')} {done}, {counted(len(preview.owners), 'owner')} fenced"
+    said(f"{preview.group}: {facts}")
+    said("done, and journalled" if executed else "nothing was changed; add --execute to do it")
+
+
+def show_pause(preview: PausePreview, *, execute: bool, changed: bool) -> None:
+    """Show the effect on the group. ``changed``: it was paused or resumed just now."""
+    word = f"{preview.action}d"
+    facts = f"{counted(preview.partitions, 'partition')}, {counted(len(preview.owners), 'owner')}"
+    if changed:
+        said(f"{preview.group}: was {word} ({facts}), and that was journalled")
+    elif execute or not preview.changes:
+        said(f"{preview.group}: is {'paused' if preview.action is Action.PAUSE else 'not paused'} already")
+    else:
+        said(f"{preview.group}: would be {word} ({facts})")
+        said("nothing was changed; add --execute to do it")
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Wrap a change: an interrupt during it raises an error that says that its outcome is unknown."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(NOT_KNOWN) from None
+
 
 positions = typer.Typer(no_args_is_help=True, help="List the positions of a group, and move them by hand.")
 app.add_typer(positions, name="positions")
@@ -36,13 +125,13 @@ _Forward = Annotated[
     str, typer.Option("--to", metavar="PLACE", help="An offset, +N records, a time with its zone, or latest.")
 ]
 _COLUMNS = (
-    Column("topic"),
-    Column("partition", is_number=True),
-    Column("position", is_number=True),
-    Column("epoch", is_number=True),
-    Column("owner", spare=1),
-    Column("deployment", spare=3),
-    Column("updated at", spare=2),
+    Heading("topic"),
+    Heading("partition", is_number=True),
+    Heading("position", is_number=True),
+    Heading("epoch", is_number=True),
+    Heading("owner", spare=1),
+    Heading("deployment", spare=3),
+    Heading("updated at", spare=2),
 )
 
 
@@ -139,7 +228,10 @@ def skip(
 def _carry_out(
     operator: Operator, preview: EditPreview, *, json: bool, execute: bool, user: str | None, reason: str | None
 ) -> None:
-    shown = operator.execute(preview, user=login(user), reason=reason) if execute else preview
+    shown = preview
+    if execute:
+        with interruptible():
+            shown = operator.execute(preview, user=login(user), reason=reason)
     if json:
         document({"executed": execute, **plain(shown)})
     else:
@@ -147,7 +239,7 @@ def _carry_out(
 
 
 def _unstored(survey: Survey | None, rows: Sequence[Position]) -> tuple[str | None, list[str]]:
-    """Why Kafka does not tell, or the partitions of the topics of these rows that have none."""
+    """Return why Kafka could not be asked, or the partitions of the rows' topics that have no position."""
     if survey is None:
         return "Kafka was not asked", []
     stored = {row.partition for row in rows}
@@ -170,3 +262,59 @@ def _members(row: Position) -> dict[str, Any]:
         "topic_id": row.identity.topic_id,
         "updated_at": row.updated_at,
     }
+
+
+@app.command("pause")
+def pause(
+    group: Group,
+    *,
+    force: Force = False,
+    execute: Execute = False,
+    reason: Reason = None,
+    user: User = None,
+    json: Json = False,
+    ledger: LedgerUrl = None,
+    config: Config = None,
+    debug: Debug = False,
+) -> None:
+    """Pause a group, for all its consumers and over restarts; a preview, unless --execute is given.
+
+    Example: tidegate pause billing --execute --reason "the bank is closed"
+    """
+    with reported(debug=debug), opened_ledger(ledger, config) as store:
+        operator = Operator(store, None)
+        _change(operator, operator.pause(group, force=force), json=json, execute=execute, user=user, reason=reason)
+
+
+@app.command("resume")
+def resume(
+    group: Group,
+    *,
+    execute: Execute = False,
+    reason: Reason = None,
+    user: User = None,
+    json: Json = False,
+    ledger: LedgerUrl = None,
+    config: Config = None,
+    debug: Debug = False,
+) -> None:
+    """Let a paused group go on; a preview, unless --execute is given.
+
+    Example: tidegate resume billing --execute
+    """
+    with reported(debug=debug), opened_ledger(ledger, config) as store:
+        operator = Operator(store, None)
+        _change(operator, operator.resume(group), json=json, execute=execute, user=user, reason=reason)
+
+
+def _change(
+    operator: Operator, preview: PausePreview, *, json: bool, execute: bool, user: str | None, reason: str | None
+) -> None:
+    changed = False
+    if execute:
+        with interruptible():
+            changed = operator.set_paused(preview, user=login(user), reason=reason)
+    if json:
+        document({"executed": changed, **plain(preview)})
+    else:
+        show_pause(preview, execute=execute, changed=changed)

@@ -1,4 +1,4 @@
-"""``tidegate status``: how groups are doing."""
+"""``tidegate status``: show state and lag of groups."""
 
 from __future__ import annotations
 
@@ -9,15 +9,24 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.codes import ExitCode
-from tidegate.cli.connecting import Config, Debug, Json, Kafka, NoKafka, surveyed
-from tidegate.cli.failures import reported
-from tidegate.cli.names import complete_groups, known_group
-from tidegate.cli.opening import LedgerUrl, opened_ledger
-from tidegate.cli.output import Column, counted, document, line, said, table, unbroken
-from tidegate.cli.root import app
-from tidegate.core.verdicts import State
+from tidegate.cli.options import (
+    Config,
+    Debug,
+    ExitCode,
+    Json,
+    Kafka,
+    LedgerUrl,
+    NoKafka,
+    app,
+    complete_groups,
+    known_group,
+    opened_ledger,
+    reported,
+    surveyed,
+)
+from tidegate.cli.output import Heading, counted, document, line, said, table, unbroken
 from tidegate.operate import GroupStatus, Overview, Summaries
+from tidegate.operate.states import State
 
 __all__ = ["status"]
 
@@ -38,27 +47,28 @@ _Check = Annotated[bool, typer.Option("--check", help="End with code 1 if someth
 
 _ALARMING = {State.STALLED, State.STOPPED, State.LAGGING}
 _SUMMARY = (
-    Column("group"),
-    Column("state"),
-    Column("partitions", is_number=True),
-    Column("owned", is_number=True),
-    Column("lag", is_number=True),
-    Column("updated at", spare=2),
-    Column("topics", spare=1),
+    Heading("group"),
+    Heading("state"),
+    Heading("partitions", is_number=True),
+    Heading("owned", is_number=True),
+    Heading("lag", is_number=True),
+    Heading("dead letters", is_number=True),
+    Heading("updated at", spare=2),
+    Heading("topics", spare=1),
 )
 _PARTITION = (
-    Column("topic"),
-    Column("partition", is_number=True),
-    Column("state"),
-    Column("committed", is_number=True),
-    Column("current", is_number=True, spare=4),
-    Column("stable end", is_number=True, spare=2),
-    Column("log end", is_number=True, spare=3),
-    Column("lag", is_number=True),
-    Column("behind", is_number=True),
-    Column("epoch", is_number=True, spare=5),
-    Column("owner", spare=1),
-    Column("updated at", spare=6),
+    Heading("topic"),
+    Heading("partition", is_number=True),
+    Heading("state"),
+    Heading("committed", is_number=True),
+    Heading("current", is_number=True, spare=4),
+    Heading("stable end", is_number=True, spare=2),
+    Heading("log end", is_number=True, spare=3),
+    Heading("lag", is_number=True),
+    Heading("behind", is_number=True),
+    Heading("epoch", is_number=True, spare=5),
+    Heading("owner", spare=1),
+    Heading("updated at", spare=6),
 )
 
 
@@ -92,7 +102,7 @@ def status(
             while watch:
                 time.sleep(every)
                 _show(_shown(overview, group, member or ()), json=json, watch=True)
-        except KeyboardInterrupt:  # stopped as asked
+        except KeyboardInterrupt:  # stopped by the user
             return
         if check and _states(shown) & _ALARMING:
             raise typer.Exit(ExitCode.FAILED)
@@ -118,7 +128,10 @@ def _states(shown: Summaries | GroupStatus) -> set[State]:
 
 def _show_groups(shown: Summaries) -> None:
     rows = [
-        (each.group, each.state, each.partitions, each.owned, each.lag_records, each.updated_at, each.topics)
+        (
+            *(each.group, each.state, each.partitions, each.owned, each.lag_records, each.dead_letters),
+            *(each.updated_at, each.topics),
+        )
         for each in shown.groups
     ]
     if rows:
@@ -132,7 +145,8 @@ def _show_groups(shown: Summaries) -> None:
 def _show_group(shown: GroupStatus) -> None:
     lag = "lag not known" if shown.lag_records is None else f"{counted(shown.lag_records, 'record')} behind"
     sizes = f"{counted(len(shown.partitions), 'partition')}, {counted(shown.owners, 'owner')}"
-    said(f"{shown.group}: {shown.state}, {sizes}, {lag}")
+    letters = f", {counted(shown.dead_letters, 'dead letter')}" if shown.dead_letters else ""
+    said(f"{shown.group}: {shown.state}, {sizes}, {lag}{letters}")
     rows = [
         (
             *(each.topic, each.partition, each.state, each.committed, each.current, each.stable_end, each.log_end),

@@ -1,1 +1,1 @@
-"""The pure part of Tidegate: values, states and decisions; no I/O, no threads, the clock is passed in."""
+"""The pure part of Tidegate: values, states and decisions. No I/O, no threads; callers pass the current time in."""

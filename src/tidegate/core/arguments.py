@@ -1,8 +1,4 @@
-"""Arguments: what a parameter takes, converted or refused when it is given.
-
-The annotation of a parameter says what it takes, and the settings read files and variables by the same annotations:
-what may be written there as text may be passed as text in Python. Nothing unknown becomes a default.
-"""
+"""Conversion and validation of arguments and settings, driven by type annotations."""
 
 from __future__ import annotations
 
@@ -18,18 +14,23 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from tidegate.core.durations import seconds_in
-from tidegate.core.errors import ConfigurationError
-from tidegate.core.texts import is_text
+from tidegate.core.text import is_text, seconds_in
+from tidegate.errors import ConfigurationError
 
 __all__ = [
+    "Accepts",
+    "Age",
     "Amount",
+    "Answer",
     "ByteCount",
     "ClientConfig",
     "Count",
-    "Kind",
+    "Hold",
     "Label",
+    "LockWait",
+    "Retention",
     "Seconds",
+    "ThreadCount",
     "argument",
     "convert_arguments",
     "described",
@@ -43,6 +44,7 @@ __all__ = [
     "span",
     "whole",
 ]
+
 
 _TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 _WHOLE = re.compile(r"[+-]?\d+")
@@ -59,7 +61,7 @@ _UNITS = {
 }
 N = TypeVar("N", int, float)
 
-_SHOWN = 40  # characters of a text: longer ones are more than a word
+_SHOWN = 40  # errors quote no text with more characters, and numbers with more are not parsed
 _DESCRIBED: dict[type, str] = {
     str: "a string",
     bool: "a boolean",
@@ -74,14 +76,15 @@ _DESCRIBED: dict[type, str] = {
 
 
 class _Entry(ConfigurationError):
-    """An entry of a mapping is refused: its key goes behind the name of the parameter."""
+    """An entry of a mapping is invalid; the message starts with its key, to be appended to the parameter's name."""
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A kind of argument: ``convert`` returns the value for what was given, or ``None`` if it is refused.
+class Accepts:
+    """A kind of argument. ``convert`` returns the converted value, or ``None`` if the argument is invalid.
 
-    ``choices`` are the words that are accepted, for the hint about a near miss.
+    ``expected`` describes valid arguments in error messages. ``choices`` are the accepted words, if there is a fixed
+    set of them; errors suggest the nearest one for a typo.
     """
 
     expected: str
@@ -90,22 +93,24 @@ class Kind:
 
 
 def argument(name: str, hint: Any, given: object) -> Any:
-    """``given`` as the annotation ``hint`` wants it; raises a :class:`ConfigurationError` that names the parameter."""
+    """Convert ``given`` to the type ``hint``; raise a :class:`ConfigurationError` that names the parameter."""
     return _converted(name, hint, given, lambda _, value: f", not {_quoted(value)}")
 
 
 def setting(place: str, hint: Any, given: object) -> Any:
-    """The same for a setting. No error shows its value: it may be a secret that was written in the wrong place."""
+    """Convert a setting as :func:`argument` does. Errors never quote the value: it may be a misplaced secret."""
     return _converted(place, hint, given, _unquoted)
 
 
-def _unquoted(kind: Kind, given: object) -> str:
-    """Nothing of a text or a number that is out of bounds: what was expected says it all."""
+def _unquoted(kind: Accepts, given: object) -> str:
+    """Name the type of ``given``, except where the expectation is clear without it: for a text, or for a value of the
+    right type that is out of bounds.
+    """
     is_clear = is_text(given) or kind.expected.startswith(described(given))
     return "" if is_clear else f", not {described(given)}"
 
 
-def _converted(name: str, hint: Any, given: object, show: Callable[[Kind, object], str]) -> Any:
+def _converted(name: str, hint: Any, given: object, show: Callable[[Accepts, object], str]) -> Any:
     inner, is_optional = _without_none(hint)
     if inner is Any or (is_optional and given is None):
         return given
@@ -122,7 +127,7 @@ def _converted(name: str, hint: Any, given: object, show: Callable[[Kind, object
 
 
 def convert_arguments(instance: Any) -> None:
-    """Convert every field of a frozen dataclass as it is annotated; called by its ``__post_init__``."""
+    """Convert every field of a frozen dataclass to its annotated type; call it in ``__post_init__``."""
     for name, hint in _hints(instance.__class__).items():
         given = getattr(instance, name)
         value = argument(name, hint, given)
@@ -131,21 +136,21 @@ def convert_arguments(instance: Any) -> None:
 
 
 def refuse_unknown(what: str, given: Collection[str], known: Collection[str]) -> None:
-    """Refuse keyword arguments that ``what`` does not have."""
+    """Raise a :class:`ConfigurationError` if ``given`` has a keyword argument that ``what`` does not know."""
     for name in sorted(set(given) - set(known)):
         near = did_you_mean(name, known) or f"; it has {', '.join(sorted(known))}"
         raise ConfigurationError(f"{what} has no argument {name!r}{near}")
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """The end of an error: the nearest choice; nothing if none is near."""
+    """Return the end of an error message that suggests the nearest choice; empty if none is near."""
     known = {choice.replace("_", "-"): choice for choice in choices}
     near = get_close_matches(word.lower().replace("_", "-"), known, 1)
     return f"; did you mean {known[near[0]]!r}?" if near else ""
 
 
 def described(given: object) -> str:
-    """What was given, by its type: its value may be a secret."""
+    """Describe a value by its type only, since the value may be a secret."""
     if isinstance(given, str) and not given.strip():
         return "an empty string"
     if isinstance(given, type):
@@ -163,7 +168,7 @@ def _quoted(given: object) -> str:
     return f"the class {given.__name__}" if isinstance(given, type) else f"a {type(given).__name__}"
 
 
-def _hint(kind: Kind, given: object) -> str:
+def _hint(kind: Accepts, given: object) -> str:
     if is_text(given):
         return did_you_mean(given, kind.choices)
     if isinstance(given, Enum) and isinstance(given.value, str):
@@ -189,10 +194,10 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
 
 
 @cache
-def kind_of(hint: Any) -> Kind:
-    """The kind that an annotation stands for."""
+def kind_of(hint: Any) -> Accepts:
+    """Return the kind of argument that an annotation stands for."""
     if get_origin(hint) is Annotated:
-        return next(each for each in get_args(hint) if isinstance(each, Kind))
+        return next(each for each in get_args(hint) if isinstance(each, Accepts))
     if hint in _PLAIN:
         return _PLAIN[hint]
     if get_origin(hint) is Mapping:
@@ -201,28 +206,28 @@ def kind_of(hint: Any) -> Kind:
         named = [each for each in get_args(hint) if isinstance(each, type) and issubclass(each, Enum)]
         return kind_of(named[0]) if named else _instances(*get_args(hint))
     if get_origin(hint) is Callable:
-        return Kind("a function", lambda given: given if callable(given) else None)
+        return Accepts("a function", lambda given: given if callable(given) else None)
     if issubclass(hint, Enum):
         return _choice(hint)
     return _instances(hint)
 
 
-def _instances(*classes: type) -> Kind:
-    """Values of these classes, as they are."""
+def _instances(*classes: type) -> Accepts:
+    """Accept instances of these classes, unchanged."""
     names = " or ".join(each.__name__ for each in classes)
-    return Kind(f"a {names}", lambda given: given if isinstance(given, classes) else None)
+    return Accepts(f"a {names}", lambda given: given if isinstance(given, classes) else None)
 
 
-def _choice(enum: type[Enum]) -> Kind:
+def _choice(enum: type[Enum]) -> Accepts:
     by_value = {each.value: each for each in enum}
 
     def convert(given: Any) -> Enum | None:
         return by_value.get(given) if is_text(given) else given if isinstance(given, enum) else None
 
-    return Kind(f"one of {', '.join(map(repr, by_value))}", convert, tuple(by_value))
+    return Accepts(f"one of {', '.join(map(repr, by_value))}", convert, tuple(by_value))
 
 
-def _mapping(key: Any, value: Any) -> Kind:
+def _mapping(key: Any, value: Any) -> Accepts:
     def convert(given: Any) -> dict[Any, Any] | None:
         if not isinstance(given, Mapping):
             return None
@@ -234,11 +239,11 @@ def _mapping(key: Any, value: Any) -> Kind:
         except ConfigurationError as error:
             raise _Entry(str(error)) from None
 
-    return Kind("a mapping", convert)
+    return Accepts("a mapping", convert)
 
 
-def several(hint: Any, what: str) -> Kind:
-    """One, or any number of them in a list: they become a tuple."""
+def several(hint: Any, what: str) -> Accepts:
+    """Accept one value or an iterable of values, and convert to a tuple."""
 
     def convert(given: Any) -> tuple[Any, ...] | None:
         kind = kind_of(hint)
@@ -248,23 +253,23 @@ def several(hint: Any, what: str) -> Kind:
         found = [kind.convert(each) for each in given]
         return None if any(each is None for each in found) else tuple(found)
 
-    return Kind(f"{what}, or a list of them", convert)
+    return Accepts(f"{what}, or a list of them", convert)
 
 
-# Numbers: as such, or as text; a boolean is none
+# Numbers: a number or its text; booleans are refused
 
 
-def whole(least: int | None = None, most: int | None = None) -> Kind:
-    """A whole number within bounds."""
+def whole(least: int | None = None, most: int | None = None) -> Accepts:
+    """Accept a whole number within bounds, both inclusive."""
 
     def convert(given: Any) -> int | None:
         return _bounded(_whole(given), least, most)
 
-    return Kind("a whole number" + _bounds(least, most), convert)
+    return Accepts("a whole number" + _bounds(least, most), convert)
 
 
-def span(least: float = 0.0, most: float = math.inf, *, above: bool = False) -> Kind:
-    """A time in seconds, or as text with its unit; ``above``: more than ``least``."""
+def span(least: float = 0.0, most: float = math.inf, *, above: bool = False) -> Accepts:
+    """Accept a duration: a number of seconds, or text with a unit. With ``above``, ``least`` itself is excluded."""
 
     def convert(given: Any) -> float | None:
         seconds = seconds_in(given)
@@ -272,27 +277,27 @@ def span(least: float = 0.0, most: float = math.inf, *, above: bool = False) -> 
 
     bound = f" of more than {least:g} s" if above else f" of at least {least:g} s" if least else ""
     bound += f" and at most {most:g} s" if math.isfinite(most) else ""
-    return Kind(f"a number of seconds, or a time such as '500ms', '5s' or '10 min'{bound and ','}{bound}", convert)
+    return Accepts(f"a number of seconds, or a time such as '500ms', '5s' or '10 min'{bound and ','}{bound}", convert)
 
 
-def number(least: float) -> Kind:
-    """A number, with a lower bound."""
+def number(least: float) -> Accepts:
+    """Accept a finite number of at least ``least``."""
 
     def convert(given: Any) -> float | None:
         return _bounded(_real(given), least)
 
-    return Kind("a number" + _bounds(least, None), convert)
+    return Accepts("a number" + _bounds(least, None), convert)
 
 
-def _bytes(least: int) -> Kind:
+def _bytes(least: int) -> Accepts:
     def convert(given: Any) -> int | None:
         found = _SIZE.fullmatch(given.strip()) if is_text(given) and len(given) <= _SHOWN else None
         if found and found[2].lower() in _UNITS:
             size = Decimal(found[1]) * _UNITS[found[2].lower()]
-            given = int(size) if size == int(size) else None  # half a byte is a slip
+            given = int(size) if size == int(size) else None  # a fraction of a byte is a mistake
         return _bounded(_whole(given), least)
 
-    return Kind("a number of bytes, or a size such as '32MB' or '4MiB'" + (", of at least 1 byte" * least), convert)
+    return Accepts("a number of bytes, or a size such as '32MB' or '4MiB'" + (", of at least 1 byte" * least), convert)
 
 
 def _whole(given: Any) -> int | None:
@@ -302,7 +307,7 @@ def _whole(given: Any) -> int | None:
 
 
 def _is_number(given: object) -> bool:
-    """Whether it is a number, also one of NumPy's; a boolean, a class and a member of an enum are none."""
+    """Return whether ``given`` is a number, NumPy's integers included; booleans, classes and enum members are not."""
     is_one = isinstance(given, (int, float)) or hasattr(given, "__index__")
     return is_one and not isinstance(given, (bool, type, Enum))
 
@@ -346,11 +351,11 @@ def _label(given: Any) -> str | None:
     return given if is_text(given) and given.strip() else None
 
 
-# Settings of librdkafka, and of others that are passed through
+# Settings of librdkafka and of other libraries, passed on unchanged
 
 
 def passed_through(given: object) -> str | int | float | bool | None:
-    """A setting that someone else interprets, unchanged; ``None`` if it is none."""
+    """Return a setting of another library unchanged; ``None`` if it is not a string, a finite number or a boolean."""
     is_plain = isinstance(given, (str, int)) or (isinstance(given, float) and math.isfinite(given))
     return given if is_plain else None  # type: ignore[return-value]
 
@@ -367,28 +372,51 @@ def _client_config(given: Any) -> dict[str, Any] | None:
     return dict(given)
 
 
-_PLAIN: dict[Any, Kind] = {
-    str: Kind("a string", _text),
-    bool: Kind("true or false", _boolean),
+_PLAIN: dict[Any, Accepts] = {
+    str: Accepts("a string", _text),
+    bool: Accepts("true or false", _boolean),
     int: whole(),
-    float: Kind("a number", _real),
-    tuple[str, ...]: Kind("a string, or an array of strings", several(str, "a string").convert),
+    float: Accepts("a number", _real),
+    tuple[str, ...]: Accepts("a string, or an array of strings", several(str, "a string").convert),
 }
 
 Count: TypeAlias = Annotated[int, whole(1)]
-"""At least one."""
+"""A whole number of at least 1."""
 
 Amount: TypeAlias = Annotated[int, whole(0)]
-"""None or more."""
+"""A whole number of at least 0."""
 
 Seconds: TypeAlias = Annotated[float, span()]
-"""A time: a number of seconds, or text with a unit."""
+"""A duration: a number of seconds, or text with a unit."""
 
 ByteCount: TypeAlias = Annotated[int, _bytes(1)]
 """A size: a number of bytes, or text with a unit."""
 
-Label: TypeAlias = Annotated[str, Kind("a string that is not empty", _label)]
-"""Text that is not empty."""
+Label: TypeAlias = Annotated[str, Accepts("a string that is not empty", _label)]
+"""A string that is neither empty nor blank."""
 
-ClientConfig: TypeAlias = Annotated[Mapping[str, Any], Kind("a mapping of librdkafka's settings", _client_config)]
+ClientConfig: TypeAlias = Annotated[Mapping[str, Any], Accepts("a mapping of librdkafka's settings", _client_config)]
 """Settings of librdkafka."""
+
+
+ThreadCount: TypeAlias = Annotated[int, whole(1, 1000)]
+"""The number of threads in one process."""
+
+# The shortest limit. With a shorter idle timeout, PostgreSQL ends every transaction between two statements.
+_LEAST = 0.05
+_DAY = 86_400.0
+
+Hold: TypeAlias = Annotated[float, span(_LEAST)]
+"""How long a transaction may stay idle while it holds locks."""
+
+LockWait: TypeAlias = Annotated[float, span(_LEAST, _DAY)]
+"""How long an operation waits for a lock. It has a maximum because the servers store it in an integer."""
+
+Answer: TypeAlias = Annotated[float, span(_LEAST, 2 * _DAY)]
+"""How long one statement waits for the server's answer."""
+
+Age: TypeAlias = Annotated[float, span(0.0, 36_500 * _DAY)]
+"""An age, up to a hundred years."""
+
+Retention: TypeAlias = Age
+"""How long the journal is kept; 0 means forever."""

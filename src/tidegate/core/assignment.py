@@ -1,4 +1,4 @@
-"""What one member of a group may read and commit: a state for each assigned partition, events in, commands out."""
+"""The partitions of one group member as a state machine: events go in, commands for the member come out."""
 
 from __future__ import annotations
 
@@ -7,33 +7,104 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from random import Random
 from typing import NamedTuple, TypeAlias
 
-from tidegate.core.batching import Batch
-from tidegate.core.commands import (
-    ClaimPartitions,
-    Command,
-    DropBuffers,
-    PausePartitions,
-    ReclaimPartitions,
-    ReleaseClaims,
-    ResumePartitions,
-    SeekTo,
-)
+from tidegate.core.batches import Batch
 from tidegate.core.positions import GroupState
 from tidegate.core.records import Record, TopicPartition
-from tidegate.core.spans import Claim, Span
+from tidegate.core.work import Claim, Span
 
-__all__ = ["Assignment", "Claiming", "Reading", "Received", "Reclaiming", "StoodDown"]
+__all__ = [
+    "Assignment",
+    "ClaimPartitions",
+    "Claiming",
+    "Command",
+    "DropBuffers",
+    "LedgerCommand",
+    "PausePartitions",
+    "ReadCommand",
+    "Reading",
+    "Received",
+    "ReclaimPartitions",
+    "Reclaiming",
+    "ReleaseClaims",
+    "ResumePartitions",
+    "SeekTo",
+    "StoodDown",
+]
+
+
+class ClaimPartitions(NamedTuple):
+    """Command: claim these partitions in one transaction, then call :meth:`Assignment.claimed`."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+class ReclaimPartitions(NamedTuple):
+    """Command: check these claims, claim again what may be claimed, then call :meth:`Assignment.reclaimed`.
+
+    With ``take``, claim partitions that another owner holds as well.
+    """
+
+    claims: dict[TopicPartition, Claim]
+    take: bool
+
+
+class ReleaseClaims(NamedTuple):
+    """Command: release these claims. This is best effort, since the next claim does not depend on it."""
+
+    claims: dict[TopicPartition, Claim]
+
+
+class SeekTo(NamedTuple):
+    """Command: read the partition from ``offset`` on, and collect its batches under this generation.
+
+    In a rebalance callback, assign the partition with this offset; at any other time, seek.
+    """
+
+    partition: TopicPartition
+    offset: int
+    generation: int
+
+
+class DropBuffers(NamedTuple):
+    """Command: drop the records of these partitions that were read but not committed."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+class PausePartitions(NamedTuple):
+    """Command: stop fetching from these partitions for now."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+class ResumePartitions(NamedTuple):
+    """Command: fetch from these partitions again."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+LedgerCommand: TypeAlias = ClaimPartitions | ReclaimPartitions | ReleaseClaims
+"""A command to the ledger. The member runs these one after the other."""
+
+ReadCommand: TypeAlias = SeekTo | DropBuffers | PausePartitions | ResumePartitions
+"""A command that changes where or whether a partition is read. The member runs these immediately."""
+
+Command: TypeAlias = LedgerCommand | ReadCommand
+
 
 Partitions: TypeAlias = Iterable[TopicPartition]
 Claims: TypeAlias = Mapping[TopicPartition, Claim]
 
 
 class Claiming(NamedTuple):
-    """Assigned, but without a position: nothing can be read."""
+    """State: the partition is assigned but not claimed. Its position is unknown, so it is not read."""
 
 
 class Reading(NamedTuple):
-    """Claimed. ``position`` is where the next commit starts, ``generation`` names this stretch of reading."""
+    """State: the partition is claimed and can be read.
+
+    ``position`` is where the next commit starts. ``generation`` identifies this uninterrupted stretch of reading.
+    """
 
     claim: Claim
     position: int
@@ -41,14 +112,18 @@ class Reading(NamedTuple):
 
 
 class Reclaiming(NamedTuple):
-    """Fenced, or in doubt about a commit: the row has to be looked at, and claimed again if it may be."""
+    """State: a commit was fenced or its outcome is unknown. The ledger has to be read, and the partition reclaimed."""
 
     claim: Claim
     take: bool
 
 
 class StoodDown(NamedTuple):
-    """Another owner has it. If it is still assigned here at ``until``, that owner came late, and it is taken back."""
+    """State: another owner holds the partition.
+
+    If the partition is still assigned here at ``until``, the other owner claimed it after its own assignment had
+    ended, and this member takes it back.
+    """
 
     claim: Claim
     until: float
@@ -58,20 +133,21 @@ State: TypeAlias = Claiming | Reading | Reclaiming | StoodDown
 
 
 class Received(NamedTuple):
-    """What may be used of the records that one fetch returned, and what to do about the rest."""
+    """The usable records of one fetch, and the commands that read the dropped ones again."""
 
     records: list[Record]
     commands: list[Command]
 
 
 class Assignment:
-    """The partitions of one member.
+    """The state of every partition that is assigned to one member.
 
-    The caller carries the commands out in their order and reports back: a claim by :meth:`claimed`, a reclaim by
-    :meth:`reclaimed`. What failed needs no report: :meth:`tick` asks for it again.
+    The caller runs the commands in order and reports the results: claims to :meth:`claimed`, reclaims to
+    :meth:`reclaimed`. It does not report failures: :meth:`tick` repeats the command.
 
-    Every stretch of reading has a generation, and so has every batch: a batch is used only while the stretch that it
-    was read in goes on. Whatever ends it (revocation, loss, a fence, a seek) voids its batches, wherever they are.
+    Every uninterrupted stretch of reading a partition has a generation, and every batch carries the generation under
+    which it was read. A batch is used only while its stretch lasts. A revocation, a loss, a fence or a seek ends the
+    stretch and invalidates its batches, wherever they are.
     """
 
     __slots__ = ("_due", "_generation", "_paused", "_rng", "_session_timeout", "_states")
@@ -84,16 +160,16 @@ class Assignment:
         self._paused = False
         self._due = math.inf
 
-    # What holds now
+    # Queries
 
     @property
     def generation(self) -> int:
-        """To be noted before records are fetched, and handed to :meth:`received` with them."""
+        """The newest generation. Read it before a fetch, and pass it to :meth:`received` with the fetched records."""
         return self._generation
 
     @property
     def paused(self) -> bool:
-        """Whether the group is paused, as far as was observed."""
+        """Whether the group was paused when its rows were last read."""
         return self._paused
 
     @property
@@ -102,40 +178,40 @@ class Assignment:
         return sorted(self._states)
 
     def state(self, partition: TopicPartition) -> State | None:
-        """The state of a partition; ``None`` if it is not assigned."""
+        """Return the state of a partition; ``None`` if it is not assigned."""
         return self._states.get(partition)
 
     def reading(self) -> Iterator[tuple[TopicPartition, Reading]]:
-        """The partitions that can be read, those of a paused group included."""
+        """Iterate over the partitions that can be read, even if the group is paused."""
         for tp, state in self._states.items():
             if type(state) is Reading:
                 yield tp, state
 
     def accepts(self, record: Record, since: int) -> bool:
-        """Whether a record may be used that was returned by a fetch which began at generation ``since``.
+        """Return whether a record may be used that came from a fetch started at generation ``since``.
 
-        That its partition is claimed and its offset not below the position is not enough: a record from before a seek
-        back would hide those in front of it.
+        It is not enough that the partition is claimed and the offset is not below the position: if a seek went back
+        during the fetch, using a record from before the seek would skip the records in between.
         """
         state = self._states.get(record.source)
         return type(state) is Reading and state.generation <= since and record.offset >= state.position
 
     def reads_since(self, partition: TopicPartition, since: int) -> bool:
-        """Whether a partition is read, in a stretch that was under way at generation ``since``."""
+        """Return whether a partition is read without interruption since generation ``since``."""
         state = self._states.get(partition)
         return type(state) is Reading and state.generation <= since
 
     def received(self, records: Iterable[Record], since: int) -> Received:
-        """Sort out what a fetch that began at generation ``since`` returned.
+        """Select the usable records of a fetch that started at generation ``since``.
 
-        A partition whose reading began during the fetch may have records of both stretches in it, and nobody can tell
-        which: they are all dropped and read again.
+        If the reading of a partition started anew during the fetch, its records may come from before or after that,
+        and cannot be told apart. They are all dropped and read again.
         """
         usable: list[Record] = []
         again: dict[TopicPartition, Reading] = {}
         topic, number, state = "", -1, None
         for record in records:
-            if record[1] != number or record[0] != topic:  # by place: every record passes through here
+            if record[1] != number or record[0] != topic:  # by index, which is faster: every record passes through here
                 topic, number = record.topic, record.partition
                 state = self._states.get(record.source)
             if type(state) is not Reading:
@@ -147,19 +223,19 @@ class Assignment:
         return Received(usable, [SeekTo(tp, again[tp].position, again[tp].generation) for tp in sorted(again)])
 
     def holds(self, batch: Batch) -> bool:
-        """Whether what a batch was read under still holds: only then is it processed, and otherwise dropped."""
+        """Return whether a batch is still valid: same generation, and it starts at the position. Drop it if not."""
         state = self._states.get(batch.span.partition)
         return type(state) is Reading and state.generation == batch.generation and state.position == batch.span.start
 
     def claims(self, batches: Iterable[Batch]) -> dict[TopicPartition, Claim]:
-        """The claims under which batches are committed, of those partitions that are claimed."""
+        """Return the claims for committing these batches; partitions that are not claimed are left out."""
         wanted = (batch.span.partition for batch in batches)
         return {tp: state.claim for tp in wanted if type(state := self._states.get(tp)) is Reading}
 
-    # What the group coordinator says
+    # Events from the group coordinator
 
     def assigned(self, partitions: Partitions) -> list[Command]:
-        """Partitions were added. Those that are assigned already are left as they are."""
+        """Handle newly assigned partitions. Those that are already assigned keep their state."""
         new = tuple(sorted(tp for tp in set(partitions) if tp not in self._states))
         for tp in new:
             self._states[tp] = Claiming()
@@ -167,30 +243,33 @@ class Assignment:
         return [ClaimPartitions(new)] if new else []
 
     def revoked(self, partitions: Partitions) -> list[Command]:
-        """Partitions go to another member; to be called once what was in flight is committed or discarded."""
+        """Handle a revocation. Call it after the batches in flight were committed or discarded."""
         gone = self._remove(partitions)
         held = {tp: state.claim for tp, state in gone.items() if isinstance(state, Reading | Reclaiming)}
         return [*_drop(gone), *([ReleaseClaims(held)] if held else [])]
 
     def lost(self, partitions: Partitions) -> list[Command]:
-        """Partitions belong to another member already: there is nothing left to commit or to release."""
+        """Handle lost partitions. Another member may own them already, so nothing is committed or released."""
         return _drop(self._remove(partitions))
 
-    # What the ledger says
+    # Events from the ledger
 
     def claimed(self, claims: Claims) -> list[Command]:
-        """Partitions were claimed. Those that are not assigned any more are given back."""
+        """Handle new claims. Claims of partitions that are no longer assigned are released."""
         return self._held(claims)
 
     def committed(self, spans: Iterable[Span]) -> None:
-        """Batches were committed. A span of a stretch that has ended meanwhile says nothing about the new one."""
+        """Advance the positions over committed spans.
+
+        A span that does not start at the position is ignored: the stretch in which it was read has ended.
+        """
         for span in spans:
             state = self._states.get(span.partition)
             if type(state) is Reading and state.position == span.start:
                 self._states[span.partition] = Reading(state.claim, span.end, state.generation)
 
     def discarded(self, partitions: Partitions) -> list[Command]:
-        """Batches that held were dropped all the same: what was read of their partitions is read again."""
+        """Handle valid batches that the member dropped: read their partitions again from the position."""
         seeks = [
             self._read_from(tp, state.claim, state.position)
             for tp in sorted(partitions)
@@ -199,7 +278,7 @@ class Assignment:
         return [*_drop([seek.partition for seek in seeks]), *seeks]
 
     def moved(self, spans: Iterable[Span]) -> list[Command]:
-        """Positions were moved over records that are not read: a skip, or a loss. Reading begins anew behind them."""
+        """Handle a skip or a loss that this member committed: continue reading behind these spans."""
         seeks = [
             self._read_from(span.partition, state.claim, span.end)
             for span in sorted(spans)
@@ -208,7 +287,7 @@ class Assignment:
         return [*_drop([seek.partition for seek in seeks]), *seeks]
 
     def fenced(self, partitions: Partitions) -> list[Command]:
-        """The ledger refused a commit of these partitions, or nobody can tell whether it was carried out."""
+        """Handle a commit of these partitions that the ledger refused, or whose outcome is unknown."""
         claims: dict[TopicPartition, Claim] = {}
         for tp in sorted(partitions):
             state = self._states.get(tp)
@@ -221,7 +300,7 @@ class Assignment:
         return [*_drop(claims), PausePartitions(tuple(claims)), ReclaimPartitions(claims, take=False)]
 
     def reclaimed(self, claims: Claims, owners: Mapping[TopicPartition, str], now: float) -> list[Command]:
-        """What became of a :class:`ReclaimPartitions`: the claims held now, and the partitions that others have."""
+        """Handle the result of a :class:`ReclaimPartitions`: the claims held now, and other owners by partition."""
         for tp in sorted(owners):
             state = self._states.get(tp)
             if type(state) is Reclaiming:
@@ -232,9 +311,9 @@ class Assignment:
         return [*commands, ResumePartitions(resumed)] if resumed and not self._paused else commands
 
     def observed(self, group: GroupState) -> list[Command]:
-        """The group's rows were read, as is done about every second: edits and pauses reach a quiet topic too.
+        """Handle the group's rows, which are read about every second so that edits and pauses reach idle topics too.
 
-        The rows may have been read before the last claim: only what is newer than the claim speaks against it.
+        The rows may have been read before the last claim, so a row with an older epoch than the claim is ignored.
         """
         rows = group.positions
         gone: list[TopicPartition] = []
@@ -252,10 +331,10 @@ class Assignment:
                 commands.append(PausePartitions(reading) if group.paused else ResumePartitions(reading))
         return commands
 
-    # What time says
+    # Events from the clock
 
     def tick(self, now: float) -> list[Command]:
-        """What is due: claims that were not answered, and partitions to be taken back from an owner that came late."""
+        """Return the commands that are due: claims and reclaims without a result yet, and partitions to take back."""
         if now < self._due:
             return []
         claiming: list[TopicPartition] = []
@@ -273,7 +352,10 @@ class Assignment:
         return commands + [ReclaimPartitions(claims, take) for take, claims in reclaiming.items() if claims]
 
     def claim_anew(self, partitions: Partitions) -> list[Command]:
-        """Their rows were deleted, or their topics recreated: the claim says where they begin, if they may."""
+        """Claim partitions again whose rows were deleted or whose topics were recreated.
+
+        The claim decides where they begin, or fails if they may not begin again.
+        """
         gone = tuple(sorted(tp for tp in partitions if tp in self._states))
         for tp in gone:
             self._states[tp] = Claiming()
@@ -305,7 +387,7 @@ class Assignment:
         return gone
 
     def _reckon(self) -> None:
-        """When :meth:`tick` has something to do next."""
+        """Compute when :meth:`tick` next has something to do."""
         self._due = math.inf
         for state in self._states.values():
             if type(state) is StoodDown:

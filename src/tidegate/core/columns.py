@@ -1,21 +1,39 @@
-"""Columns and fields as they are written in arguments and settings: names, types, and what stands between fields."""
+"""How arguments and settings describe columns and fields: types, paths, CSV delimiters, and texts for null."""
 
 from __future__ import annotations
 
 import re
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
-from tidegate.core.arguments import Kind
-from tidegate.core.texts import is_text
+from tidegate.core.arguments import Accepts
+from tidegate.core.text import is_text
 
-__all__ = ["Delimiter", "FieldPath", "TypeName", "TypeWord", "WrittenType", "written_type"]
+__all__ = [
+    "Delimiter",
+    "EpochUnit",
+    "FieldPath",
+    "Nulls",
+    "Tombstones",
+    "TypeName",
+    "TypeWord",
+    "UnknownFields",
+    "WrittenType",
+    "written_type",
+]
 
-_DECLARED = re.compile(r"([a-z]+)(?:\(\s*(\d{1,9})\s*,\s*(\d{1,9})\s*\))?")
+_DECLARED = re.compile(
+    r"\s*(?P<name>[a-z]+)"
+    r"(?:\(\s*(?:(?P<precision>\d{1,9})\s*,\s*(?P<scale>\d{1,9})|(?P<unit>s|ms|us))\s*\))?"
+    r"(?P<required>\s+not\s+null)?"
+    r"(?:\s+default\s+(?:'(?P<quoted>(?:[^']|'')*)'|(?P<bare>[-+.\w]+)))?"
+    r"(?P<required_last>\s+not\s+null)?\s*",
+    re.IGNORECASE,
+)
 
 
 class TypeName(Enum):
-    """What a column holds."""
+    """The type of a column."""
 
     BOOLEAN = "boolean"
     INTEGER = "integer"
@@ -28,26 +46,70 @@ class TypeName(Enum):
     JSON = "json"
 
 
+class EpochUnit(Enum):
+    """The unit of a timestamp that is a number: the time since the start of 1970 in UTC."""
+
+    SECONDS = "s"
+    MILLISECONDS = "ms"
+    MICROSECONDS = "us"
+
+
+class Tombstones(StrEnum):
+    """What to do with a record without a value."""
+
+    DELETE = "delete"
+    """Delete the row of its key."""
+    REFUSE = "refuse"
+    """Treat it as a misfit, a record that does not fit the table."""
+    IGNORE = "ignore"
+    """Ignore it."""
+
+
+class UnknownFields(StrEnum):
+    """What to do with a record whose fields include some that have no column."""
+
+    IGNORE = "ignore"
+    """Leave these fields out."""
+    REFUSE = "refuse"
+    """Treat the record as a misfit."""
+
+
 _NAMES = {name.value: name for name in TypeName}
+# Defaults of these types need quotes: a database would read a bare word as an expression.
+_QUOTED = (TypeName.TEXT, TypeName.BYTES, TypeName.JSON)
 
 
 class WrittenType(NamedTuple):
-    """A type in words: only a decimal may have digits."""
+    """A parsed column type. Only a decimal has ``precision`` and ``scale``, only a timestamp has a ``unit``."""
 
     name: TypeName
     precision: int | None = None
     scale: int | None = None
+    unit: EpochUnit | None = None
+    required: bool = False
+    default: str | None = None
 
 
 def written_type(declared: object) -> WrittenType | None:
-    """The type that a word such as ``decimal(12,2)`` stands for; ``None`` if there is none."""
-    match = _DECLARED.fullmatch(declared.strip().lower()) if is_text(declared) else None
-    name = _NAMES.get(match[1]) if match else None
-    if match is None or name is None:
+    """Parse a type such as ``decimal(12,2) not null default 0``; return ``None`` if it is invalid."""
+    match = _DECLARED.fullmatch(declared) if is_text(declared) else None
+    name = _NAMES.get(match["name"].lower()) if match else None
+    if match is None or name is None or (match["required"] and match["required_last"]):
         return None
-    if match[2] is None:
-        return WrittenType(name)
-    return WrittenType(name, int(match[2]), int(match[3])) if name is TypeName.DECIMAL else None
+    has_digits, has_unit = match["precision"] is not None, match["unit"] is not None
+    if (has_digits and name is not TypeName.DECIMAL) or (has_unit and name is not TypeName.TIMESTAMP):
+        return None
+    quoted, bare = match["quoted"], match["bare"]
+    if bare is not None and (name in _QUOTED or bare.lower() == "null"):
+        return None
+    return WrittenType(
+        name,
+        int(match["precision"]) if has_digits else None,
+        int(match["scale"]) if has_digits else None,
+        EpochUnit(match["unit"].lower()) if has_unit else None,
+        bool(match["required"] or match["required_last"]),
+        bare if quoted is None else quoted.replace("''", "'"),
+    )
 
 
 def _type_word(given: Any) -> str | None:
@@ -63,12 +125,29 @@ def _delimiter(given: Any) -> str | None:
 
 
 TypeWord: TypeAlias = Annotated[
-    str, Kind(f"a type of column: {', '.join(_NAMES)} or decimal(12,2)", _type_word, tuple(_NAMES))
+    str,
+    Accepts(
+        f"a type of column: {', '.join(_NAMES)}, decimal(12,2) or timestamp(ms), and after it perhaps 'not null' and "
+        "'default 5'",
+        _type_word,
+        tuple(_NAMES),
+    ),
 ]
-"""The type of a column, as a word."""
+"""The type of a column as text."""
 
-FieldPath: TypeAlias = Annotated[str, Kind("the name of a field, or a path such as 'address.city'", _path)]
-"""A field of the value."""
+FieldPath: TypeAlias = Annotated[str, Accepts("the name of a field, or a path such as 'address.city'", _path)]
+"""The name of a field of the record's value, or the path to a nested one."""
 
-Delimiter: TypeAlias = Annotated[str, Kind("one character, and neither a quote nor an end of line", _delimiter)]
-"""What stands between the fields of a line of CSV."""
+Delimiter: TypeAlias = Annotated[str, Accepts("one character, and neither a quote nor an end of line", _delimiter)]
+"""The character between the fields of a CSV line."""
+
+
+def _nulls(given: Any) -> tuple[str, ...] | None:
+    if isinstance(given, str):
+        return (given,)
+    is_list = isinstance(given, (list, tuple, set, frozenset))
+    return tuple(given) if is_list and all(is_text(each) for each in given) else None
+
+
+Nulls: TypeAlias = Annotated[tuple[str, ...], Accepts("a text, or a list of the texts that stand for null", _nulls)]
+"""The texts that mean null in CSV."""

@@ -1,1 +1,1 @@
-"""Java, which Spark and the sandbox's Kafka run on, and the jars that they need."""
+"""Finds Java, which Spark and the sandbox's Kafka need, and downloads their jars."""

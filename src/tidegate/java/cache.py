@@ -1,4 +1,4 @@
-"""Downloads that are made once on a machine and kept outside of the project."""
+"""A cache for downloads: each is made once per machine and kept outside the project."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ __all__ = ["cache_directory", "made_once"]
 
 
 def cache_directory() -> Path:
-    """Where downloads are kept: ``$TIDEGATE_CACHE``, else ``tidegate`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
+    """Return the cache's folder: ``$TIDEGATE_CACHE``, else ``tidegate`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
     if chosen := os.environ.get("TIDEGATE_CACHE"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidegate"
 
 
 def made_once(target: Path, make: Callable[[Path], Path]) -> Path:
-    """Return a folder that exists only when it is complete, however many processes ask for it at once.
+    """Return the folder ``target``; create it with ``make`` if it does not exist.
 
-    ``make`` fills an empty folder beside it and returns the part of that which becomes the target.
+    ``make`` gets an empty staging folder, and returns the folder inside it that is renamed to ``target``. So ``target``
+    exists only when it is complete. A file lock lets one process create it while others wait.
     """
     if target.is_dir():
         return target

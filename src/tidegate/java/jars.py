@@ -1,42 +1,48 @@
-"""Jars by their Maven coordinates: fetched once by the Ivy inside PySpark, and kept outside of the project."""
+"""Downloads jars by their Maven coordinates, with Apache Ivy, which this package contains, and caches them."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from tidegate.core.errors import ConfigurationError
+from tidegate.errors import ConfigurationError
 from tidegate.java.cache import cache_directory, made_once
+from tidegate.java.downloads import downloading
 from tidegate.java.runtime import find_java
 
 __all__ = ["Jars", "pyspark_jars"]
 
+_IVY = Path(__file__).with_name("ivy-2.5.3.jar")
 _FETCH_SECONDS = 900.0
 _TAIL_LINES = 15
+_FOUND = re.compile(r"\s+found \S+#")
+_SIZE = re.compile(r"\.* \(([1-9]\d*)kB\)$")
 
 
 def pyspark_jars() -> Path:
-    """The folder of the jars inside PySpark."""
+    """Return the folder of PySpark's jars; raises if PySpark is not installed."""
     spec = importlib.util.find_spec("pyspark")
     for location in (spec and spec.submodule_search_locations) or ():
         if (jars := Path(location, "jars")).is_dir():
             return jars
-    raise ConfigurationError(
-        "Jars are fetched by the Ivy that ships inside PySpark, which is not installed; run: pip install "
-        "'tidegate[spark]'"
-    )
+    raise ConfigurationError("Pipelines need PySpark, which is not installed; run: pip install 'tidegate[spark]'")
 
 
 @dataclass(frozen=True)
 class Jars:
-    """``group:artifact:version`` of what is wanted, and what it needs comes along; without whole groups, if excluded.
+    """A set of jars to download, with their dependencies.
 
-    ``folder`` is where they are kept, below the cache; ``otherwise``, what to do on a machine without a network.
+    ``folder`` is their folder inside the cache. ``coordinates`` are ``group:artifact:version``. ``needed_by`` names the
+    program that needs them, for errors about Java. ``excluded`` is a group whose jars are left out. ``otherwise`` is
+    advice in the error message for a machine without a network.
     """
 
     folder: str
@@ -46,9 +52,10 @@ class Jars:
     otherwise: str = ""
 
     def fetched(self, settings: str | None = None, *, unless: Callable[[Path], bool] = lambda _: False) -> Path:
-        """The directory that holds them all; the first call on a machine downloads them, later ones ask nobody.
+        """Return the folder with all jars. The first call on a machine downloads them; later calls need no network.
 
-        ``settings`` is an Ivy settings file, ``$TIDEGATE_IVY_SETTINGS`` by default; ``unless`` picks jars to leave out.
+        ``settings`` is an Ivy settings file, by default ``$TIDEGATE_IVY_SETTINGS``. Jars for which ``unless`` returns
+        true are left out.
         """
         target = cache_directory() / self.folder
         if target.is_dir():
@@ -64,46 +71,52 @@ class Jars:
             ) from error
 
     def _fetch(self, staging: Path, settings: str | None, unless: Callable[[Path], bool]) -> Path:
-        status, output = self._run_ivy(staging, settings)
         jars = staging / "jars"
         _, name, version = self.coordinates[0].split(":")
-        if status != "0" or not (jars / f"{name}-{version}.jar").exists():
-            tail = "\n".join([line for line in output.splitlines() if line.strip()][-_TAIL_LINES:])
-            raise ConfigurationError(
-                f"The jars of {self.coordinates[0]} could not be fetched (Ivy: {status}). The first start on a "
-                "machine needs the network; behind a mirror, set TIDEGATE_IVY_SETTINGS to an Ivy settings file. "
-                f"{self.otherwise}The end of what Ivy said:\n{tail}"
-            )
+        with downloading(f"{name} {version}") as tell:
+            status, output = self._run_ivy(staging, settings, tell)
+            if status != "0" or not (jars / f"{name}-{version}.jar").exists():
+                tail = "\n".join([line for line in output.splitlines() if line.strip()][-_TAIL_LINES:])
+                raise ConfigurationError(
+                    f"The jars of {self.coordinates[0]} could not be fetched (Ivy: {status}). The first start on a "
+                    "machine needs the network; behind a mirror, set TIDEGATE_IVY_SETTINGS to an Ivy settings file. "
+                    f"{self.otherwise}The end of what Ivy said:\n{tail}"
+                )
         for jar in filter(unless, jars.glob("*.jar")):
             jar.unlink()
         return jars
 
-    def _run_ivy(self, staging: Path, settings: str | None) -> tuple[str, str]:
+    def _run_ivy(self, staging: Path, settings: str | None, tell: Callable[[str], None]) -> tuple[str, str]:
         module = staging / "ivy.xml"
         module.write_text(self._module())
-        ivy = next(pyspark_jars().glob("ivy-2.*.jar"))
         pattern = f"{staging}/jars/[artifact]-[revision](-[classifier]).[ext]"
-        command = [str(find_java(self.needed_by)), "-jar", str(ivy), "-cache", str(staging / "ivy")]
+        command = [str(find_java(self.needed_by)), "-jar", str(_IVY), "-cache", str(staging / "ivy")]
         command += ["-settings", settings] if settings else []
         command += ["-ivy", str(module), "-confs", "default", "-types", "jar", "bundle", "-retrieve", pattern]
-        try:
-            result = subprocess.run(  # noqa: S603 - java, found where launchers look for it
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                timeout=_FETCH_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            output = error.stdout.decode(errors="replace") if isinstance(error.stdout, bytes) else error.stdout or ""
-            return f"no end after {_FETCH_SECONDS:g} s", output
-        return str(result.returncode), result.stdout
+        with subprocess.Popen(  # noqa: S603 - java, found where launchers look for it
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as ivy:
+            began = time.monotonic()
+            limit = threading.Timer(_FETCH_SECONDS, ivy.kill)
+            limit.start()
+            try:
+                output = _followed(ivy, tell)
+                code = ivy.wait()
+            except BaseException:
+                ivy.kill()
+                raise
+            finally:
+                limit.cancel()
+        is_late = code < 0 and time.monotonic() - began >= _FETCH_SECONDS
+        return f"no end after {_FETCH_SECONDS:g} s" if is_late else str(code), output
 
     def _module(self) -> str:
-        """What is wanted, in the words of Ivy."""
+        """Return the Ivy module file that lists the dependencies."""
         lines = []
         for coordinate in self.coordinates:
             org, name, version = map(quoteattr, coordinate.split(":"))
@@ -114,3 +127,17 @@ class Jars:
             f"<configurations><conf name='default'/></configurations><dependencies>{''.join(lines)}</dependencies>"
             "</ivy-module>"
         )
+
+
+def _followed(ivy: subprocess.Popen[str], tell: Callable[[str], None]) -> str:
+    """Return all that Ivy prints, and tell how many jars it has found and downloaded meanwhile."""
+    lines, found, done, kilobytes = [], 0, 0, 0
+    for line in ivy.stdout or ():
+        lines.append(line)
+        if _FOUND.match(line):
+            found += 1
+            tell(f"{found} jars found")
+        elif size := _SIZE.match(line):
+            done, kilobytes = done + 1, kilobytes + int(size[1])
+            tell(f"{done} of {found} jars, {kilobytes / 1000:.1f} MB")
+    return "".join(lines)

@@ -1,4 +1,4 @@
-"""The Java of this machine: found, and looked at, before a program fails on it in its own words."""
+"""Finds Java and checks its version, so that a missing or old Java gives a clear error before a program starts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from tidegate.core.errors import ConfigurationError
+from tidegate.errors import ConfigurationError
 
 __all__ = ["find_java"]
 
@@ -18,7 +18,10 @@ _ASK_SECONDS = 30.0
 
 
 def find_java(needed_by: str) -> Path:
-    """The ``java`` that launchers take: that of ``$JAVA_HOME`` if it is set, else the one on ``PATH``."""
+    """Return the ``java`` that launchers use: from ``$JAVA_HOME`` if it is set, else from ``PATH``.
+
+    Raises a :class:`ConfigurationError` if there is none or it is too old. ``needed_by`` is the program that needs it.
+    """
     advice = f"Install Java {_MINIMUM} or later (Debian package openjdk-17-jre-headless)"
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")

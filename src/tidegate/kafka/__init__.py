@@ -1,54 +1,60 @@
-"""Kafka: the only part that talks to brokers."""
+"""Kafka: consumers, producers, transactions and the admin client. No other package talks to brokers."""
 
 from __future__ import annotations
 
-from tidegate.kafka.errors import (
-    BufferFull,
-    CommitUnknown,
-    InvalidArgument,
-    ProducerClosed,
-    ProducerError,
-    ProducerFailed,
-    ProducerFenced,
-    RecordRejected,
-    SendAgain,
-    SerializationError,
-    TransactionAborted,
-)
-from tidegate.kafka.handle import Handle
-from tidegate.kafka.hooks import Interceptor, SendListener
-from tidegate.kafka.outgoing import Delivered, Outgoing, Undelivered
-from tidegate.kafka.own_loop import OwnLoop
-from tidegate.kafka.producer import Producer
-from tidegate.kafka.producer_metrics import ProducerMetrics
-from tidegate.kafka.topic_check import OnWeakTopic, Weakness, WeakTopic
-from tidegate.kafka.topic_producer import TopicProducer
-from tidegate.kafka.transactions import KafkaTransaction
+from typing import TYPE_CHECKING
+
+from tidegate.core.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from tidegate.kafka.delivery import (
+        Delivered,
+        Handle,
+        Interceptor,
+        Outgoing,
+        ProducerMetrics,
+        SendListener,
+        Undelivered,
+    )
+    from tidegate.kafka.own_loop import OwnLoop
+    from tidegate.kafka.partitioners import Partitioning, java_partition
+    from tidegate.kafka.producer import OnWeakTopic, Producer, TopicProducer, Weakness, WeakTopic
+    from tidegate.kafka.transactions import KafkaTransaction
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "kafka.delivery": (
+                "Delivered",
+                "Handle",
+                "Interceptor",
+                "Outgoing",
+                "ProducerMetrics",
+                "SendListener",
+                "Undelivered",
+            ),
+            "kafka.own_loop": ("OwnLoop",),
+            "kafka.partitioners": ("Partitioning", "java_partition"),
+            "kafka.producer": ("OnWeakTopic", "Producer", "TopicProducer", "Weakness", "WeakTopic"),
+            "kafka.transactions": ("KafkaTransaction",),
+        },
+    )
 
 __all__ = [
-    "BufferFull",
-    "CommitUnknown",
     "Delivered",
     "Handle",
     "Interceptor",
-    "InvalidArgument",
     "KafkaTransaction",
     "OnWeakTopic",
     "Outgoing",
     "OwnLoop",
+    "Partitioning",
     "Producer",
-    "ProducerClosed",
-    "ProducerError",
-    "ProducerFailed",
-    "ProducerFenced",
     "ProducerMetrics",
-    "RecordRejected",
-    "SendAgain",
     "SendListener",
-    "SerializationError",
     "TopicProducer",
-    "TransactionAborted",
     "Undelivered",
     "WeakTopic",
     "Weakness",
+    "java_partition",
 ]

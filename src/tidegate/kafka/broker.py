@@ -1,40 +1,41 @@
-"""The broker as listeners see it: what makes their consumers, and what answers questions about the cluster."""
+"""The broker as listeners see it: an interface that opens consumers and answers questions about the cluster.
+
+Kafka implements it here; the test kit has an implementation without a broker.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from tidegate.core import protocols
-from tidegate.core.errors import ConfigurationError
-from tidegate.core.names import check_group
+from tidegate.core.policies import GroupProtocol, LogOffsets
 from tidegate.core.positions import Identity, KeptOffset
-from tidegate.core.records import TopicPartition
-from tidegate.core.start import LogOffsets
-from tidegate.core.texts import is_text
-from tidegate.kafka.admin import Admin
+from tidegate.core.records import TopicPartition, check_group
+from tidegate.core.text import is_text
+from tidegate.errors import ConfigurationError
+from tidegate.kafka.cluster import Admin
 from tidegate.kafka.config import address_of, admin_config, consumer_config, milliseconds
-from tidegate.kafka.source import Fetched, Rebalance, Source
+from tidegate.kafka.consumer import Fetched, GroupConsumer, RebalanceListener
 
 __all__ = ["Broker", "Cluster", "KafkaBroker", "Membership", "RecordSource"]
 
 
 class Membership(NamedTuple):
-    """The group that a consumer belongs to, and how it belongs to it."""
+    """The group of a consumer, with its rebalance protocol and its session timeout in seconds."""
 
     group: str
-    protocol: protocols.Protocol
+    protocol: GroupProtocol
     session_timeout: float
 
     @classmethod
     def of(cls, kafka: Mapping[str, Any]) -> Membership:
-        """That of a consumer which was made with these settings."""
+        """Read the membership from a consumer's settings; raises if they have no ``group.id``."""
         said = {key: str(value).strip().lower() for key, value in kafka.items()}
-        protocol = protocols.Protocol.RANGE  # of the eager ones, it does not matter which
+        protocol = GroupProtocol.RANGE  # the eager protocols are treated alike, so any of them will do
         if said.get("group.protocol") == "consumer":
-            protocol = protocols.Protocol.CONSUMER
+            protocol = GroupProtocol.CONSUMER
         elif said.get("partition.assignment.strategy") == "cooperative-sticky":
-            protocol = protocols.Protocol.COOPERATIVE
+            protocol = GroupProtocol.COOPERATIVE
         group = kafka.get("group.id")
         if not is_text(group):
             raise ConfigurationError("the consumer's settings name no group; give them a 'group.id', such as 'billing'")
@@ -42,79 +43,84 @@ class Membership(NamedTuple):
 
 
 class RecordSource(Protocol):
-    """One consumer: :class:`~tidegate.kafka.source.Source`, or what stands in for it."""
+    """Interface of one consumer: :class:`~tidegate.kafka.consumer.GroupConsumer`, or its replacement in tests."""
 
     def subscribe(self, topics: list[str]) -> None:
-        """Join the group, for topics or patterns."""
+        """Join the group for these topics or patterns; an empty list leaves the group."""
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
-        """Read partitions without a group's assignment."""
+        """Read these partitions, without joining the group."""
 
     def fetch(self, most: int, timeout: float, room: int | None = None) -> Fetched:
-        """What there is to read; rebalances are told meanwhile."""
+        """Poll: return what arrived within ``timeout`` seconds. The rebalance listener is called in here.
+
+        Returns at most ``most`` records, and about ``room`` bytes.
+        """
 
     def seek(self, partition: TopicPartition, offset: int) -> bool:
-        """Go on reading there; whether that was possible."""
+        """Continue reading at ``offset``; returns whether the seek was possible."""
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch nothing from these."""
+        """Stop fetching from these partitions."""
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch from these again."""
+        """Fetch from these partitions again."""
 
     def mirror(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Tell Kafka where the group is, best effort."""
+        """Copy positions to Kafka's group offsets, best effort, for tools that look there."""
 
     def commit(self, positions: Mapping[TopicPartition, KeptOffset], *, asynchronous: bool = False) -> None:
-        """Keep positions in Kafka."""
+        """Commit positions to Kafka's group offsets."""
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KeptOffset]:
-        """The positions that are kept in Kafka."""
+        """Return the positions that the group has committed to Kafka."""
 
     def end(self, partition: TopicPartition) -> int | None:
-        """Where the log of a partition ends, as far as is known."""
+        """Return the end offset of a partition's log, or ``None`` if it is not known."""
 
     def serve(self) -> None:
-        """Do what other threads ask for, while the polling one waits for one of them."""
+        """Run the calls that other threads wait for; the polling thread calls this while it waits for one of them."""
 
     def close(self) -> None:
         """Leave the group."""
 
 
 class Cluster(Protocol):
-    """Questions to one cluster: :class:`~tidegate.kafka.admin.Admin`, or what stands in for it."""
+    """Interface for questions to a cluster: :class:`~tidegate.kafka.cluster.Admin`, or its replacement in tests."""
 
     def identities(self, topics: Collection[str]) -> dict[str, Identity]:
-        """The identity of each of these topics that there is."""
+        """Return the identity of each of these topics that exists."""
 
     def partitions(self, topics: Collection[str]) -> set[TopicPartition]:
-        """Every partition of these topics."""
+        """Return every partition of these topics."""
 
     def logs(self, partitions: Iterable[TopicPartition], at: int | None = None) -> dict[TopicPartition, LogOffsets]:
-        """Where the logs of these partitions begin and end."""
+        """Return where the logs of these partitions begin and end, and their first offset not before time ``at``."""
 
     def answers(self) -> bool:
-        """Whether the cluster answers."""
+        """Return whether the cluster answers."""
 
 
 class Broker(Protocol):
-    """Where listeners read."""
+    """Interface through which listeners reach a cluster."""
 
     def cluster(self, settings: Mapping[str, Any]) -> Cluster:
-        """Whom to ask about the cluster; ``settings`` are librdkafka's."""
+        """Return an object that answers questions about the cluster; ``settings`` are librdkafka's."""
 
-    def source(self, settings: Mapping[str, Any], membership: Membership, rebalance: Rebalance) -> RecordSource:
-        """A consumer that tells its rebalances to ``rebalance``."""
+    def source(self, settings: Mapping[str, Any], membership: Membership, rebalance: RebalanceListener) -> RecordSource:
+        """Open a consumer that reports its rebalances to ``rebalance``."""
 
 
 class KafkaBroker:
-    """A Kafka cluster, at the address that the settings name."""
+    """A real Kafka cluster, at the address in the settings."""
 
     def cluster(self, settings: Mapping[str, Any]) -> Cluster:
-        """See :meth:`Broker.cluster`."""
+        """Open an admin client with the settings."""
         return Admin(admin_config(settings))
 
-    def source(self, settings: Mapping[str, Any], membership: Membership, rebalance: Rebalance) -> RecordSource:
-        """See :meth:`Broker.source`."""
+    def source(self, settings: Mapping[str, Any], membership: Membership, rebalance: RebalanceListener) -> RecordSource:
+        """Open a consumer; raises a :class:`ConfigurationError` for settings that would break the guarantee."""
         config = consumer_config(settings, *membership)
-        return Source(config, rebalance, incremental=membership.protocol.is_incremental, address=address_of(config))
+        return GroupConsumer(
+            config, rebalance, incremental=membership.protocol.is_incremental, address=address_of(config)
+        )

@@ -1,4 +1,4 @@
-"""A feed: topics that a test makes, fills and removes."""
+"""A feed: creates, fills and deletes topics on a real broker, for tests."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from tidegate.core.errors import BrokerUnavailable
-from tidegate.core.records import Record, TopicPartition
+from tidegate.core.records import Record
+from tidegate.errors import BrokerUnavailable
 from tidegate.kafka.config import address_of, opened
 
-__all__ = ["Feed"]
+__all__ = ["TopicFeed"]
 
 _SECONDS = 30.0
 
 
-class Feed:
-    """Creates topics and appends records to them, one at a time: each has its offset when it is told."""
+class TopicFeed:
+    """Creates topics and appends records to them, one at a time, so that each append returns its offset."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._admin = opened(AdminClient, config, "administration client")
@@ -27,18 +27,21 @@ class Feed:
         self._producer = Producer({**config, "linger.ms": 0, "acks": "all", "enable.idempotence": True})
 
     def create(self, topic: str, partitions: int) -> None:
-        """Create a topic and wait until it can be used. It keeps its records, however old their timestamps say."""
+        """Create a topic and wait until it can be used.
+
+        It has no retention limit, so that records with old timestamps stay.
+        """
         wanted = NewTopic(topic, partitions, config={"retention.ms": "-1", "retention.bytes": "-1"})
         self._done(self._admin.create_topics([wanted])[topic], f"create {topic!r}")
         self._known(topic, partitions)
 
     def grow(self, topic: str, partitions: int) -> None:
-        """Give a topic more partitions."""
+        """Raise the number of partitions of a topic to ``partitions``."""
         self._done(self._admin.create_partitions([NewPartitions(topic, partitions)])[topic], f"grow {topic!r}")
         self._known(topic, partitions)
 
     def append(self, record: Record) -> int:
-        """Store a record, and return its offset."""
+        """Append a record, and return its offset."""
         failures: list[KafkaError] = []
         offsets: list[int] = []
 
@@ -62,19 +65,13 @@ class Feed:
         return offsets[0]
 
     def delete(self, topics: Collection[str]) -> None:
-        """Remove topics, with everything in them."""
+        """Delete topics with their records."""
         if topics:
             for topic, future in self._admin.delete_topics(list(topics)).items():
                 self._done(future, f"delete {topic!r}")
 
-    def committed(self, group: str) -> dict[TopicPartition, int]:
-        """The offsets that a group keeps in Kafka."""
-        asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
-        found = self._done(asked, f"say where group {group!r} is").topic_partitions
-        return {TopicPartition(tp.topic, tp.partition): tp.offset for tp in found if tp.offset >= 0}
-
     def _known(self, topic: str, partitions: int) -> None:
-        """Wait until the broker tells of all partitions: it does so a moment after it has answered."""
+        """Wait until the broker reports all partitions, which happens a moment after it acknowledged their creation."""
         deadline = time.monotonic() + _SECONDS
         while time.monotonic() < deadline:
             try:

@@ -1,4 +1,4 @@
-"""Bring your own loop: the ledger on a plain consumer that the user polls."""
+"""Bring your own loop: keeps the positions of a consumer that the user polls in a ledger."""
 
 from __future__ import annotations
 
@@ -12,75 +12,92 @@ from typing import Any
 from confluent_kafka import Consumer, Message
 
 from tidegate.core.arguments import ClientConfig, argument
-from tidegate.core.assignment import Assignment, Claiming, Reading
-from tidegate.core.commands import (
+from tidegate.core.assignment import (
+    Assignment,
+    Claiming,
     ClaimPartitions,
     Command,
     DropBuffers,
     PausePartitions,
+    Reading,
     ReclaimPartitions,
     ReleaseClaims,
     ResumePartitions,
     SeekTo,
 )
-from tidegate.core.errors import (
+from tidegate.core.policies import (
+    Lose,
+    OutOfRange,
+    Recreated,
+    SessionTimeout,
+    Start,
+    StartStrategy,
+    Stop,
+    Strategy,
+    out_of_range,
+)
+from tidegate.core.records import Record, TopicPartition, check_topic
+from tidegate.core.work import Claim, Move, Span
+from tidegate.errors import (
     AlreadyDone,
     BrokerUnavailable,
+    CommitRefused,
     ConfigurationError,
     Fenced,
+    HeldTooLong,
     LedgerBusy,
     LedgerError,
     LedgerUnavailable,
     ListenerStopped,
     NotCommitted,
     PositionMissing,
+    WritesRefused,
 )
-from tidegate.core.names import check_topic
-from tidegate.core.protocols import SessionTimeout
-from tidegate.core.records import Record, TopicPartition
-from tidegate.core.recovery import Lose, OutOfRange, Recreated, Stop, out_of_range
-from tidegate.core.spans import Claim, Move, Span
-from tidegate.core.start import Start, StartStrategy, Strategy
 from tidegate.kafka.broker import KafkaBroker, Membership
-from tidegate.kafka.claimer import Claimer
+from tidegate.kafka.claims import Claimer, Lookout
 from tidegate.kafka.config import address_of, check_own_consumer, milliseconds
-from tidegate.kafka.lookout import Lookout
-from tidegate.kafka.source import Source, Told
+from tidegate.kafka.consumer import GroupConsumer, Told
 from tidegate.ledger import Ledger
-from tidegate.observe.log import LoggingObserver
-from tidegate.observe.observer import (
+from tidegate.ledger.transaction import Conflict
+from tidegate.ledger.upkeep import Upkeep
+from tidegate.observe.events import (
     Claimed,
     Committed,
+    Conflicted,
     FencedOff,
     Observer,
     Observers,
     ObserversArgument,
+    Outages,
     Paused,
     Rebalanced,
     Skipped,
 )
-from tidegate.observe.outages import Outages
+from tidegate.observe.log import LoggingObserver
 
 __all__ = ["OwnLoop"]
 
 _AWAY = (LedgerUnavailable, LedgerBusy, NotCommitted, BrokerUnavailable)
-_LOOK = 1.0  # seconds between two looks at the rows and the topics, of an idle loop
-_VERIFIED = 0.25  # seconds for which such a look is enough to hand records out
+_LOOK = 1.0  # seconds between two looks at the rows and the topics, while no records arrive
+_VERIFIED = 0.25  # seconds at most between two looks while records arrive
 _CLOSE = 15.0
+_FIRST_UPKEEP = (5.0, 20.0)  # seconds until the first upkeep, at random: not while a whole group starts
+_LONGEST_PAUSE = 5.0  # seconds between two attempts at a write that the ledger refuses
 
 
 class OwnLoop:
-    """Keeps the positions of a consumer in a ledger; the consumer is polled by whoever made it.
+    """Keeps the positions of a consumer in a ledger, while the user polls the consumer.
 
-    Making one subscribes the consumer: partitions are claimed when they are assigned, read from where the ledger
-    says, and released when they are revoked. Every message goes through :meth:`accept`, and every write through
-    :meth:`transaction`, on the thread that polls.
+    Creating one subscribes the consumer. Partitions are claimed when they are assigned, read from their positions in
+    the ledger, and released when they are revoked. The user passes every message to :meth:`accept` and makes every
+    write in :meth:`transaction`, both on the polling thread.
 
-    ``kafka`` is the very mapping that the consumer was made with. A consumer does not tell its settings, and does not
-    know which incarnation of a topic it reads: both are found out with the mapping. It needs ``group.id``,
-    ``enable.auto.commit=False`` and ``auto.offset.reset="error"``. ``start``, ``out_of_range`` and ``recreated`` are
-    a listener's. ``session_timeout``: after how many seconds a partition is taken back from an owner that came late;
-    the consumer's own, unless told otherwise. ``observers`` hear what a listener's do; without any, it is logged.
+    ``kafka`` must be the same mapping that the consumer was created with: it is needed because a consumer reveals
+    neither its settings nor the incarnation of a topic that it reads. It must contain ``group.id``,
+    ``enable.auto.commit=False`` and ``auto.offset.reset="error"``. ``start``, ``out_of_range`` and ``recreated`` work
+    as for a listener. ``session_timeout`` is the number of seconds after which a partition is taken back from an owner
+    that claimed it late; the default is the consumer's session timeout. ``observers`` get the same events as a
+    listener's; by default, events are logged.
     """
 
     def __init__(
@@ -113,38 +130,41 @@ class OwnLoop:
             recreated=argument("recreated", Recreated, recreated),
         )
         self._lookout = Lookout(self.group, ledger, self._admin)
+        self._upkeep = Upkeep(ledger, self.group, random.uniform(*_FIRST_UPKEEP))  # noqa: S311 - jitter
         told = argument("observers", ObserversArgument | None, observers)
         self._tell = Observers([LoggingObserver()] if told is None else told)
         self._outages = Outages(self.group, self._tell)
         self._assignment = Assignment(wait, random.Random())  # noqa: S311 - jitter
         self._cluster_id: str | None = None
         self._look_at = self._verify_at = 0.0
-        # A topic that is recreated is not read on before the client has waited for so long; it does not tell of it.
+        # After a topic was recreated, the client waits for fetch.error.backoff.ms before it reads on, and reports
+        # nothing. A look at least twice in that time finds the new topic before one of its records is handed out.
         self._grace = min(_VERIFIED, milliseconds(kafka, "fetch.error.backoff.ms", 500) / 2000)
-        self._has_looked = False  # whether the last look was answered: nothing is handed out unless it was
+        self._refusals = 0  # consecutive times that the ledger refused writes
+        self._has_looked = False  # whether the last look succeeded: no record is handed out unless it did
         self._handed: dict[TopicPartition, list[int]] = {}  # offsets, accepted and not committed
-        self._seeks: dict[TopicPartition, int] = {}  # to be carried out: nothing of these is used until then
-        self._unproved: set[TopicPartition] = set()  # sought, and the next record may still be from before
-        self._ends: dict[TopicPartition, int] = {}  # of logs, if the consumer tells of them
-        self._refused: set[TopicPartition] = set()  # the log has nothing at their position
+        self._seeks: dict[TopicPartition, int] = {}  # pending seeks: records of these partitions are dropped until then
+        self._unproved: set[TopicPartition] = set()  # after a seek: the next record may still be from before it
+        self._ends: dict[TopicPartition, int] = {}  # log ends reached, if the consumer reports them
+        self._refused: set[TopicPartition] = set()  # their position is out of the log's range
         self._in_block = False
         self._unreleased: dict[TopicPartition, Claim] = {}
         self._error: Exception | None = None
         rebalance = Told(self._on_assigned, self._on_revoked, self._on_lost)
         is_incremental = membership.protocol.is_incremental
-        self._source = Source(consumer, rebalance, incremental=is_incremental, address=address_of(kafka))
+        self._source = GroupConsumer(consumer, rebalance, incremental=is_incremental, address=address_of(kafka))
         self._source.subscribe(_topics(topics))
 
-    # What the user calls
+    # Public methods
 
     def accept(self, message: Message | None) -> Record | None:
-        """The record of a message, if it may be used: its partition is claimed, the group is not paused, and it is not
-        from before a seek.
+        """Return the record of a message if it may be used; otherwise ``None``.
 
-        To be called with whatever ``poll()`` returned, ``None`` included, and with every message that ``consume()``
-        returned, in order. This is also where the rows are looked at, about every second, and where claims and seeks
-        are made up for. A database or a broker that is away is waited for: nothing is handed out meanwhile. Raises what
-        cannot be cured by waiting, as a listener would stop with it.
+        It may be used if its partition is claimed, the group is not paused, and it was not fetched before a seek. Call
+        this with every result of ``poll()``, also ``None``, and with every message of ``consume()``, in order. This
+        also reads the group's rows, about every second and more often while records arrive, and retries failed claims
+        and seeks. While the database or a broker is unavailable, it returns ``None``. It raises errors that waiting
+        cannot fix, with which a listener would stop.
         """
         self._raise_what_failed()
         record = self._sorted(message) if message is not None else None
@@ -161,13 +181,15 @@ class OwnLoop:
 
     @contextmanager
     def transaction(self, *records: Record) -> Iterator[Any]:
-        """A transaction in which these records are stepped over; what the block writes commits with that, or not at
-        all.
+        """Run a block in a ledger transaction that advances the positions past these records.
 
-        The records of a partition are all those that :meth:`accept` returned since the last transaction, or the first
-        of them, in order. A :class:`LedgerError` means: go on polling. What was not committed is read again, what turns
-        out to be committed is not, and what cannot be cured is raised by the next :meth:`accept`. Any other exception
-        of the block rolls back, and the records are read again.
+        What the block writes commits together with the positions, or not at all. Pass, for each partition, the records
+        that :meth:`accept` returned since its last transaction, or the first of them, without gaps and in order.
+
+        After a :class:`LedgerError`, continue polling: records that were not committed are read again, records that
+        turn out to be committed are not, and an error that retrying cannot fix is raised by the next :meth:`accept`.
+        Any other exception in the block rolls back, and the records are read again. The same happens with
+        :class:`CommitRefused`: the database refused to commit what the block wrote.
         """
         if self._in_block:
             raise ConfigurationError(f"group {self.group!r}: a transaction is open; give one all records")
@@ -177,7 +199,7 @@ class OwnLoop:
             with self._ledger.transaction(claims, spans) as tx:
                 yield tx
         except AlreadyDone:
-            self._committed(spans, began, already_done=True)
+            self._committed(spans, records, began, already_done=True)
             raise
         except Fenced as fenced:
             self._tell(FencedOff(self.group, fenced.owners, str(fenced)))
@@ -185,8 +207,19 @@ class OwnLoop:
             self._obey(self._assignment.discarded(claims.keys() - fenced.owners.keys()))
             raise
         except _AWAY as error:
-            self._outages.begin("ledger", str(error))
-            self._obey(self._assignment.fenced(claims))  # whether it was committed shows in the rows
+            if isinstance(error.__cause__, Conflict):  # not an outage; nothing was committed
+                self._tell(Conflicted(self.group, tuple(spans), 1, str(error)))
+                self._obey(self._assignment.discarded(claims))
+            else:
+                self._away(error)
+                self._obey(self._assignment.fenced(claims))  # the rows will show whether it committed
+                self._hold_back(error)
+            raise
+        except CommitRefused:  # the database refused what the block wrote
+            self._obey(self._assignment.discarded(claims))
+            raise
+        except HeldTooLong:  # the next attempt may succeed with fewer records
+            self._obey(self._assignment.discarded(claims))
             raise
         except LedgerError as error:
             self._error = error
@@ -195,7 +228,10 @@ class OwnLoop:
             self._obey(self._assignment.discarded(claims))
             raise
         else:
-            self._committed(spans, began)
+            done = [step.span for step in tx.steps]
+            self._committed(done, records, began)
+            # The block cut these spans short: the rest of their records is read again.
+            self._obey(self._assignment.discarded({span.partition for span in spans if span not in done}))
         finally:
             self._in_block = False
             self._settle()
@@ -203,16 +239,17 @@ class OwnLoop:
             self._release(unreleased)
 
     def close(self) -> None:
-        """Release what is claimed and leave the group."""
-        closing = threading.Thread(target=self._source.close, daemon=True)  # it can hang on an unstable broker
+        """Leave the group and release all claims."""
+        closing = threading.Thread(target=self._source.close, daemon=True)  # close() can hang if a broker is unstable
         closing.start()
         closing.join(_CLOSE)
         self._obey(self._assignment.revoked(self._assignment.partitions))
+        self._upkeep.close()
 
     # Records
 
     def _sorted(self, message: Message) -> Record | None:
-        """The record of a message, if it has one; what else it says is taken note of."""
+        """Return the record of a message, if it has one; remember log ends, problems and positions out of range."""
         try:
             fetched = self._source.sort(message)
         except BrokerUnavailable as error:
@@ -225,7 +262,7 @@ class OwnLoop:
         for tp, end in fetched.ends:
             if tp in self._handed and not (tp in self._seeks or tp in self._unproved):
                 self._ends[tp] = end
-        if fetched.out_of_range or fetched.troubles:  # a recreated topic may be behind it
+        if fetched.out_of_range or fetched.troubles:  # a recreated topic may be the cause
             self._refused.update(fetched.out_of_range)
             self._look_at = self._verify_at = 0.0
         return fetched.records[0] if fetched.records else None
@@ -248,7 +285,7 @@ class OwnLoop:
         return record.offset >= place
 
     def _work(self, records: Sequence[Record]) -> tuple[dict[TopicPartition, Claim], list[Span]]:
-        """The claims and the spans of a transaction in which records are stepped over."""
+        """Return the claims and spans for a transaction over these records; raises if they may not be used."""
         offsets: dict[TopicPartition, list[int]] = {}
         for record in records:
             offsets.setdefault(record.source, []).append(record.offset)
@@ -272,31 +309,36 @@ class OwnLoop:
             spans.append(Span(tp, state.position, given[-1] + 1, len(given)))
         return claims, spans
 
-    def _committed(self, spans: list[Span], began: float, *, already_done: bool = False) -> None:
+    def _committed(
+        self, spans: list[Span], records: Sequence[Record], began: float, *, already_done: bool = False
+    ) -> None:
         self._assignment.committed(spans)
         for span in spans:
             if span.partition in self._handed:
                 del self._handed[span.partition][: span.records]
-        self._outages.end("ledger")
+        self._wrote()
         took = time.monotonic() - began
-        self._tell(Committed(self.group, tuple(spans), took, 1, 0, already_done))
+        self._tell(Committed(self.group, tuple(spans), took, 1, 0, already_done, records=(records,)))
 
     def _raise_what_failed(self) -> None:
         if self._error is not None:
             raise self._error
 
-    # About every second
+    # Periodic work
 
     def _look(self) -> None:
-        """See what operators, other owners and retention have done, and make up for claims that failed."""
+        """Find out what operators, other owners and retention have changed, and retry failed claims."""
         began, before, self._has_looked = time.monotonic(), self._has_looked, False
+        refusals = self._refusals
         if self._assignment.partitions:
             with self._waiting():
                 self._look_around(is_first=not before)
-        self._look_at, self._verify_at = time.monotonic() + _LOOK, began + self._grace
+            self._upkeep.look()
+        if self._refusals == refusals:
+            self._look_at, self._verify_at = time.monotonic() + _LOOK, began + self._grace
 
     def _look_around(self, *, is_first: bool) -> None:
-        if "broker" in self._outages:  # an idle topic would not tell that it is back
+        if "broker" in self._outages:  # on an idle topic no record would show that it is back
             if not self._admin.answers():
                 return
             self._outages.end("broker")
@@ -314,7 +356,7 @@ class OwnLoop:
     def _watch(self, *, is_first: bool) -> None:
         seen = self._lookout.look(self._assignment.partitions, identify=True)
         self._outages.end("ledger")
-        self._obey(self._assignment.claim_anew(seen.recreated))  # which says what is wrong, or begins again, by policy
+        self._obey(self._assignment.claim_anew(seen.recreated))  # the claim raises or starts over, by policy
         before = self._assignment.paused
         self._obey(self._assignment.observed(seen.group))
         if self._assignment.paused != before:
@@ -328,7 +370,11 @@ class OwnLoop:
         state = self._assignment.state(partition)
         if isinstance(state, Reading):
             if (log := self._admin.logs([partition]).get(partition)) is None:
-                return  # the topic is gone; it is looked for again
+                return  # the topic is gone; the next look tries again
+            # Asked afterwards: if the topic is still the same one, the log is its log.
+            if recreated := self._lookout.look([partition], identify=True).recreated:
+                self._obey(self._assignment.claim_anew(recreated))
+                return
             verdict = out_of_range(self._out_of_range, self.group, partition, state.position, log)
             if isinstance(verdict, Stop):
                 raise ListenerStopped(verdict.reason)
@@ -341,7 +387,7 @@ class OwnLoop:
         self._refused.discard(partition)
 
     def _step_over_what_is_no_record(self, partition: TopicPartition) -> None:
-        """The markers of transactions at the end of a log, so that the position reaches it."""
+        """Advance past transaction markers at the end of a log, so that the position reaches the end."""
         state, end, handed = self._assignment.state(partition), self._ends[partition], self._handed.get(partition, [])
         if handed and handed[0] < end:
             return
@@ -362,13 +408,13 @@ class OwnLoop:
         if self._cluster_id is None:
             self._compare_clusters({tp.topic for tp in partitions})
         claims = self._claimer.claim(partitions)
-        self._outages.end("ledger")
+        self._wrote()
         claimed = tuple(claims)
         self._tell(Claimed(self.group, claimed, tuple(claims[tp].position for tp in claimed)))
         return self._assignment.claimed(claims)
 
     def _compare_clusters(self, topics: set[str]) -> None:
-        """Before anything is stored: the settings are those of the consumer, or of another one by mistake."""
+        """Raise if ``kafka`` leads to another cluster than the consumer reads; done before anything is stored."""
         read = self._source.cluster_id()
         if read is None:
             raise BrokerUnavailable(f"group {self.group!r}: the consumer's cluster did not say which one it is")
@@ -383,7 +429,7 @@ class OwnLoop:
     def _reclaim(self, command: ReclaimPartitions) -> None:
         try:
             claims, owners = self._ledger.reclaim(command.claims, take=command.take)
-        except PositionMissing:  # a row was deleted: it begins at its start, as on the first day
+        except PositionMissing:  # a row was deleted: claim it like a partition without a position
             self._obey(self._assignment.claim_anew(command.claims))
         else:
             self._outages.end("ledger")
@@ -391,17 +437,34 @@ class OwnLoop:
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
-        """What is away is waited for, and what was asked of it is asked again; all else is raised by :meth:`accept`."""
+        """Catch errors: an outage is reported and the work retried later; :meth:`accept` raises any other error."""
         try:
             yield
         except Fenced as fenced:
             self._tell(FencedOff(self.group, fenced.owners, str(fenced)))
         except _AWAY as error:
-            self._outages.begin("broker" if isinstance(error, BrokerUnavailable) else "ledger", str(error))
+            self._away(error)
+            self._hold_back(error)
         except Exception as error:
             self._error = error
 
-    # Commands of the assignment; claims are left to the next look
+    def _away(self, error: Exception) -> None:
+        what = "broker" if isinstance(error, BrokerUnavailable) else "ledger"
+        self._outages.begin(what, str(error), of_writes=isinstance(error, WritesRefused))
+
+    def _hold_back(self, error: Exception) -> None:
+        """After refused writes, wait before the next attempt, longer each time; no record is handed out until then."""
+        if isinstance(error, WritesRefused):
+            pause = min(0.25 * 2**self._refusals, _LONGEST_PAUSE)
+            self._refusals = min(self._refusals + 1, 16)
+            self._has_looked = False
+            self._look_at = self._verify_at = time.monotonic() + pause * random.uniform(0.5, 1.0)  # noqa: S311
+
+    def _wrote(self) -> None:
+        self._outages.end("ledger", wrote=True)
+        self._refusals = 0
+
+    # Commands of the assignment. Claims are made by the next look
 
     def _obey(self, commands: Iterable[Command]) -> None:
         for command in commands:
@@ -423,13 +486,13 @@ class OwnLoop:
                     self._look_at = self._verify_at = 0.0
 
     def _begin(self, partition: TopicPartition) -> None:
-        """A stretch of reading begins."""
+        """Reset what is remembered of a partition: it is read from a new position."""
         self._handed[partition] = []
         self._ends.pop(partition, None)
         self._unproved.add(partition)
 
     def _settle(self) -> None:
-        """Carry seeks out; one is refused for a moment right after an assignment."""
+        """Carry out pending seeks. The client refuses them for a moment after an assignment; those stay pending."""
         for tp, offset in list(self._seeks.items()):
             if self._source.seek(tp, offset):
                 del self._seeks[tp]
@@ -438,15 +501,15 @@ class OwnLoop:
                     self._source.resume([tp])
 
     def _release(self, claims: Mapping[TopicPartition, Claim]) -> None:
-        if self._in_block:  # which may hold the locks of these rows
+        if self._in_block:  # the block's transaction may hold the locks of these rows
             self._unreleased.update(claims)
             return
         try:
             self._ledger.release(claims)
-        except LedgerError as error:  # their next owner does without
+        except LedgerError as error:  # the next owner can claim them without a release
             self._outages.begin("ledger", str(error))
 
-    # Rebalances: what is raised here would be swallowed, and the client would begin where it likes
+    # Rebalances. The client would swallow an exception raised here and choose the start itself
 
     def _on_assigned(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         began = time.monotonic()
@@ -454,7 +517,7 @@ class OwnLoop:
         self._has_looked, self._look_at, self._verify_at = False, 0.0, 0.0
         self._assignment.assigned(partitions)
         new = [tp for tp in partitions if isinstance(self._assignment.state(tp), Claiming)]
-        # The consumer cannot be asked for its cluster in here, so the first claim of all is left to the next look.
+        # A callback must not ask the consumer for its cluster id, so the very first claim is left to the next look.
         may_claim = new and self._cluster_id is not None and not self._in_block
         with self._waiting():
             for command in self._claim(new) if may_claim else ():

@@ -1,4 +1,4 @@
-"""A producer: records to topics, with a handle for each."""
+"""The producer: sends records to topics and returns a handle for each. Also checks whether topics can lose records."""
 
 from __future__ import annotations
 
@@ -7,54 +7,204 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from enum import StrEnum
 from inspect import signature
 from types import TracebackType
-from typing import Any, Self
+from typing import Annotated, Any, NamedTuple, Self, TypeAlias, assert_never
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka import Producer as Client
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from tidegate.core.arguments import Seconds, argument, refuse_unknown
-from tidegate.core.errors import ConfigurationError
-from tidegate.core.names import check_topic
-from tidegate.core.partitioners import PartitionerChoice, Partitioning
-from tidegate.kafka.blame import blamed
-from tidegate.kafka.config import opened
-from tidegate.kafka.errors import (
+from tidegate.core.arguments import Accepts, Seconds, argument, refuse_unknown
+from tidegate.core.records import check_topic
+from tidegate.errors import (
+    ConfigurationError,
     ProducerClosed,
     ProducerError,
     RecordRejected,
+    SendAgain,
     SerializationError,
-    error_of,
-    producer_error,
 )
-from tidegate.kafka.handle import Handle, TrackedHandle
-from tidegate.kafka.hooks import Hooks, Interceptor, InterceptorsArgument, SendListener, SendListenersArgument
-from tidegate.kafka.log import ClientLog
-from tidegate.kafka.outgoing import Headers, Outgoing, Undelivered, check_options
-from tidegate.kafka.partition_choice import PartitionChoice, chosen_partitioner
-from tidegate.kafka.producer_config import producer_config, safe_config
-from tidegate.kafka.reports import Reports
+from tidegate.kafka.codes import error_of, producer_error
+from tidegate.kafka.config import ClientLog, opened, producer_config, safe_config
+from tidegate.kafka.delivery import (
+    Handle,
+    Headers,
+    Hooks,
+    Interceptor,
+    InterceptorsArgument,
+    Outgoing,
+    Reports,
+    SendListener,
+    SendListenersArgument,
+    TrackedHandle,
+    Undelivered,
+    blamed,
+    check_options,
+)
+from tidegate.kafka.partitioners import PartitionChoice, PartitionerChoice, Partitioning, chosen_partitioner
 from tidegate.kafka.serializers import NotSerializable, Serializer, SerializerChoice, serializer
-from tidegate.kafka.topic_check import OnWeakTopic, TopicCheck
-from tidegate.kafka.topic_producer import TopicProducer
 from tidegate.kafka.transactions import KafkaTransaction, Transactions
+from tidegate.observe.otel import TraceHeaders
 
-__all__ = ["Producer"]
+__all__ = [
+    "OnWeakTopic",
+    "Producer",
+    "TopicCheck",
+    "TopicProducer",
+    "WeakTopic",
+    "Weakness",
+    "topic_weaknesses",
+    "weaknesses",
+]
+
 
 _log = logging.getLogger("tidegate")
+_SECONDS = 10.0
+_PRODUCERS = (
+    "transactional.",
+    "transaction.",
+    "enable.idempotence",
+    "statistics.",
+    "stats_cb",
+    "error_cb",
+    "throttle_cb",
+)
+
+
+class OnWeakTopic(StrEnum):
+    """What a safe producer does with a topic that can lose records."""
+
+    REFUSE = "refuse"
+    WARN = "warn"
+
+
+class Weakness(NamedTuple):
+    """A topic setting that can lose acknowledged records, or that stops writes when one broker is down."""
+
+    setting: str
+    value: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.setting} is {self.value}: {self.reason}"
+
+
+class WeakTopic(RecordRejected, ConfigurationError):
+    """Raised by a safe producer for a topic whose settings can lose records (see :meth:`Producer.safe`)."""
+
+    def __init__(self, topic: str, found: list[Weakness]) -> None:
+        super().__init__(_said(topic, found))
+        self.topic = topic
+        self.weaknesses = tuple(found)
+
+
+class TopicCheck:
+    """Checks each topic once for weaknesses, and refuses it or logs a warning."""
+
+    def __init__(self, config: Mapping[str, Any], on_weak: OnWeakTopic) -> None:
+        self._config = {key: value for key, value in config.items() if not key.startswith(_PRODUCERS)}
+        self._on_weak = on_weak
+        self._admin: AdminClient | None = None
+        self._checked: set[str] = set()
+
+    def __call__(self, topic: str) -> None:
+        """Raise :class:`WeakTopic` or log a warning, as configured, if the topic is weak."""
+        if topic in self._checked:
+            return
+        if self._admin is None:
+            self._admin = opened(AdminClient, self._config, "administration client")
+        found = topic_weaknesses(self._admin, topic)
+        if found:
+            match self._on_weak:
+                case OnWeakTopic.REFUSE:
+                    raise WeakTopic(topic, found)
+                case OnWeakTopic.WARN:
+                    _log.warning("%s", _said(topic, found), extra={"topic": topic})
+                case other:
+                    assert_never(other)
+        self._checked.add(topic)
+
+
+def topic_weaknesses(admin: AdminClient, topic: str) -> list[Weakness]:
+    """Return the weaknesses of a topic on the cluster; raises :class:`ProducerError` if the cluster does not answer."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    try:
+        described = admin.describe_topics(TopicCollection([topic]), request_timeout=_SECONDS)[topic].result(_SECONDS)
+        settings = admin.describe_configs([resource], request_timeout=_SECONDS)[resource].result(_SECONDS)
+    except KafkaException as exception:
+        raise producer_error(f"{topic}: whether it is safe is not known", error_of(exception)) from None
+    except TimeoutError:
+        raise SendAgain(
+            f"{topic}: whether it is safe is not known, the cluster did not answer for {_SECONDS:g} s; look if "
+            "it can be reached"
+        ) from None
+    replicas = min((len(each.replicas) for each in described.partitions), default=0)
+    in_sync = int(settings["min.insync.replicas"].value)
+    return weaknesses(replicas, in_sync, unclean=settings["unclean.leader.election.enable"].value == "true")
+
+
+def weaknesses(replicas: int, in_sync: int, *, unclean: bool) -> list[Weakness]:
+    """Return the weaknesses of a topic with ``replicas`` replicas, of which ``in_sync`` have to be in sync."""
+    found = []
+    if in_sync < 2:
+        reason = "a record may be acknowledged when one broker has it, and be lost with that; set it to 2 or more"
+        found.append(Weakness("min.insync.replicas", str(in_sync), reason))
+    if replicas <= in_sync or replicas < 2:
+        least = max(in_sync, 2) + 1
+        reason = f"with one broker away nothing can be written, or everything is lost; have {least} replicas or more"
+        found.append(Weakness("replication factor", str(replicas), reason))
+    if unclean:
+        reason = "a replica that lacks acknowledged records may become the leader; set it to false"
+        found.append(Weakness("unclean.leader.election.enable", "true", reason))
+    return found
+
+
+def _said(topic: str, found: list[Weakness]) -> str:
+    return f"topic {topic} can lose records: " + "; ".join(map(str, found))
+
+
+def _producer(given: Any) -> Any:
+    return given if callable(getattr(given, "send", None)) and not isinstance(given, type) else None
+
+
+_ProducerArgument: TypeAlias = Annotated[Any, Accepts("a Producer", _producer)]
+
+
+class TopicProducer:
+    """Sends to one topic through a :class:`Producer`."""
+
+    def __init__(self, producer: Producer, topic: str) -> None:
+        self.producer: Producer = argument("producer", _ProducerArgument, producer)
+        self.topic = check_topic(topic)
+
+    def send(
+        self,
+        value: Any = None,
+        *,
+        key: Any = None,
+        partition: int | None = None,
+        headers: Headers | None = None,
+        timestamp: int | None = None,
+    ) -> Handle:
+        """Send a record to the topic, as :meth:`Producer.send` does."""
+        return self.producer.send(self.topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
+
+
 _ANY = -1  # the client's partitioner chooses
-_NOW = 0  # the client's clock says when
+_NOW = 0  # the client uses the current time
 _NOT_TAKEN = (BufferError, KafkaException, TypeError, ValueError, OverflowError)
-_AFTERWARDS = 5.0  # seconds for the reports of what was given up
+_AFTERWARDS = 5.0  # seconds to wait for the delivery reports of records that were given up
 
 
 class Producer:
-    """Sends records to topics. Thread-safe; one for a whole program is enough, and is to be closed.
+    """Sends records to topics. It is thread-safe: create one per process and close it.
 
-    ``kafka`` is the address of a broker, or any settings of librdkafka. What the chain of ``interceptors`` makes of a
-    record is serialized and partitioned; ``listeners`` hear how every record ended. If the buffer is full,
-    :meth:`send` waits for ``max_block`` seconds.
+    ``kafka`` is the address of a broker, or any settings of librdkafka. The ``interceptors`` may change a record before
+    it is serialized and partitioned; the ``listeners`` are called when a record was delivered or has failed. If the
+    buffer is full, :meth:`send` waits up to ``max_block`` seconds. With ``traces``, a record that is sent inside an
+    OpenTelemetry span gets the headers ``traceparent`` and ``tracestate`` of that span.
     """
 
     _client: Client
@@ -73,16 +223,18 @@ class Producer:
         interceptors: Iterable[Interceptor] = (),
         listeners: Iterable[SendListener] = (),
         max_block: float = 60.0,
+        traces: bool = False,
     ) -> None:
         self._max_block = argument("max_block", Seconds, max_block)
         self._config, self._chosen = producer_config(kafka), chosen_partitioner(partitioner)
         self._key = serializer("key_serializer", key_serializer)
         self._value = serializer("value_serializer", value_serializer)
-        self._as_it_is = value_serializer in (None, "bytes")  # bytes need no serializer
+        self._as_it_is = value_serializer in (None, "bytes")  # bytes are sent without calling a serializer
         self._hooks = Hooks(
             argument("interceptors", InterceptorsArgument, interceptors),
             argument("listeners", SendListenersArgument, listeners),
         )
+        self._trace = TraceHeaders() if argument("traces", bool, traces) else None
         self._check: TopicCheck | None = None
         self._is_tracked = bool(self._hooks)
         self._closing = threading.Lock()
@@ -101,12 +253,11 @@ class Producer:
         on_weak_topic: OnWeakTopic | str = OnWeakTopic.REFUSE,
         **options: Any,
     ) -> Self:
-        """A producer that loses nothing: idempotent, acknowledged by all replicas in sync, retried until
-        ``message.timeout.ms`` is over, in order.
+        """Create a producer that loses nothing and keeps the order: it is idempotent, waits for all in-sync replicas,
+        and retries until ``message.timeout.ms`` is over.
 
-        That takes topics that can hold it: ``topics`` are checked now, others when something is first sent to them.
-        One that is too weak is refused with :class:`WeakTopic`, or warned of in the log. The other ``options`` are
-        those of the class.
+        The topics must be safe as well: ``topics`` are checked now, others when they are first sent to. A weak topic
+        is refused with :class:`WeakTopic`, or logged as a warning. The other ``options`` are those of the class.
         """
         refuse_unknown("a safe producer", options.keys(), signature(cls).parameters.keys() - {"kafka"})
         policy = argument("on_weak_topic", OnWeakTopic, on_weak_topic)
@@ -132,41 +283,52 @@ class Producer:
         headers: Headers | None = None,
         timestamp: int | None = None,
     ) -> Handle:
-        """Put a record into the buffer; the handle tells what becomes of it.
+        """Put a record into the buffer and return a handle, which gets the result.
 
-        Raises a :class:`ProducerError` if the record was not taken: it cannot be serialized, it is too large, the
-        buffer stayed full, the producer is closed or has failed. From then on everything is told by the handle.
+        Raises a :class:`ProducerError` if the buffer does not accept the record: it cannot be serialized, it is too
+        large, the buffer stays full, or the producer is closed or has failed. Later errors are reported by the handle.
         """
         if partition is not None or timestamp is not None or topic.__class__ is not str or not topic:
             check_options(topic, partition, timestamp)
+        record = None
+        if self._trace is not None:
+            headers = self._trace(headers)
         if self._is_tracked or headers is not None:
-            return self._send_tracked(Outgoing(topic, value, key, partition, headers, timestamp))
-        if self._check is not None:
-            self._check(topic)
-        if partition is None:
-            partition = _ANY if self._choice is None else self._choice(topic, key, value)
-        if value.__class__ is not bytes or not self._as_it_is:
-            value = self._serialized(self._value, value, topic, "value")
-        if key is not None:
-            key = self._serialized(self._key, key, topic, "key")
-        handle = Handle(self._reports)
-        if timestamp is None:
-            timestamp = _NOW
+            # Kept for hooks, and because a delivery report has no headers: a record that is given up is returned whole.
+            record = self._hooks.on_send(Outgoing(topic, value, key, partition, headers, timestamp))
+            topic, value, key, partition = record.topic, record.value, record.key, record.partition
+            headers, timestamp = _pairs(record.headers), record.timestamp
         try:
-            self._produce(topic, value, key, partition, handle, None, timestamp)
-        except _NOT_TAKEN as exception:
-            self._not_at_once(exception, topic, value, key, partition, handle, None, timestamp)
+            if self._check is not None:
+                self._check(topic)
+            if partition is None:
+                partition = _ANY if self._choice is None else self._choice(topic, key, value)
+            if value.__class__ is not bytes or not self._as_it_is:
+                value = self._serialized(self._value, value, topic, "value")
+            if key is not None:
+                key = self._serialized(self._key, key, topic, "key")
+            handle = Handle(self._reports) if record is None else TrackedHandle(self._reports, record, self._hooks)
+            if timestamp is None:
+                timestamp = _NOW
+            try:
+                self._produce(topic, value, key, partition, handle, None, timestamp, headers)
+            except _NOT_TAKEN as exception:
+                self._not_at_once(exception, topic, value, key, partition, handle, None, timestamp, headers)
+        except ProducerError as error:
+            if record is not None:
+                self._hooks.failed(record, error)
+            raise
         return handle
 
     def to(self, topic: str) -> TopicProducer:
-        """A producer for one topic, which need not be named again."""
+        """Return a :class:`TopicProducer`, which sends to this topic."""
         return TopicProducer(self, topic)
 
     def transaction(self, timeout: float = 60.0) -> AbstractContextManager[KafkaTransaction]:
-        """A block whose records are seen together or not at all by those who read ``read_committed``.
+        """Return a context manager whose records become visible together or not at all to ``read_committed`` consumers.
 
-        It is committed at its end, and aborted if it raises. ``transactional.id`` has to be among the settings; an
-        older producer with the same id is fenced off. Blocks of several threads go one after the other.
+        The transaction commits at the end of the block, and aborts if the block raises. The settings must contain a
+        ``transactional.id``; an older producer with the same id is fenced. Blocks of several threads run one at a time.
         """
         if self._transactions is None:
             raise ConfigurationError(
@@ -176,11 +338,11 @@ class Producer:
         return self._transactions.block(argument("timeout", Seconds, timeout))
 
     def flush(self, timeout: float | None = None) -> int:
-        """Wait until every record is delivered or given up, at most ``timeout`` seconds; how many are neither."""
+        """Wait up to ``timeout`` seconds until every record is delivered or given up; returns how many are neither."""
         return 0 if self._closed else self._reports.flush(argument("timeout", Seconds | None, timeout))
 
     def close(self, timeout: float = 60.0) -> list[Undelivered]:
-        """Wait until everything is delivered, at most ``timeout`` seconds, and give up the rest, which is returned."""
+        """Wait up to ``timeout`` seconds until every record is delivered; give up the others and return them."""
         timeout = argument("timeout", Seconds, timeout)
         self._reports.refuse_to_wait("close()")
         with self._closing:
@@ -197,7 +359,7 @@ class Producer:
         return rest
 
     def __len__(self) -> int:
-        """How many records are neither delivered nor given up."""
+        """Return how many records are neither delivered nor given up."""
         return len(self._client)
 
     def __bool__(self) -> bool:
@@ -209,7 +371,7 @@ class Producer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close; raises the first error if something was not delivered, unless the block has raised itself."""
+        """Close; raises the first error if a record was not delivered, unless the block itself raised."""
         if (rest := self.close()) and error is None:
             raise rest[0].error
 
@@ -222,7 +384,7 @@ class Producer:
         self._forgotten = weakref.finalize(self, _forgotten, self._client, self._reports)
 
     def _renewed(self) -> tuple[Client, Reports]:
-        """Another client in place of one that has failed for good, and what serves its reports."""
+        """Replace a client that has failed permanently; returns the new client and its delivery reports."""
         self._reports.refuse_to_wait("transaction()")
         with self._closing:
             if self._closed:
@@ -231,29 +393,6 @@ class Producer:
             self._forgotten.detach()
             self._open()
         return self._client, self._reports
-
-    def _send_tracked(self, record: Outgoing) -> Handle:
-        record = self._hooks.on_send(record)
-        topic, partition = record.topic, record.partition
-        try:
-            if self._check is not None:
-                self._check(topic)
-            if partition is None and self._choice is not None:
-                partition = self._choice(topic, record.key, record.value)
-            value = self._serialized(self._value, record.value, topic, "value")
-            key = None if record.key is None else self._serialized(self._key, record.key, topic, "key")
-            headers = record.headers.items() if isinstance(record.headers, Mapping) else record.headers
-            handle = TrackedHandle(self._reports, record, self._hooks)
-            rest: tuple[Any, ...] = (_ANY if partition is None else partition, handle, None, record.timestamp or _NOW)
-            rest = (value, key, *rest, *([list(headers)] if headers else []))
-            try:
-                self._produce(topic, *rest)
-            except _NOT_TAKEN as exception:
-                self._not_at_once(exception, topic, *rest)
-        except ProducerError as error:
-            self._hooks.failed(record, error)
-            raise
-        return handle
 
     def _serialized(self, serialize: Serializer, value: Any, topic: str, what: str) -> bytes | None:
         try:
@@ -267,7 +406,7 @@ class Producer:
         return serialized
 
     def _not_at_once(self, exception: Exception, topic: str, *rest: Any) -> None:
-        """The client did not take the record: wait for room if that is all, or else say why."""
+        """Handle a record that the client refused: wait for room if the buffer is full, otherwise raise the reason."""
         if isinstance(exception, BufferError):
             try:
                 return self._reports.once_there_is_room(lambda: self._produce(topic, *rest), self._max_block)
@@ -283,6 +422,13 @@ class Producer:
                 error.name(),
             ) from None
         raise producer_error(f"{topic}: the record was not taken", self._reports.behind(error)) from None
+
+
+def _pairs(headers: Headers | None) -> list[tuple[str, str | bytes | None]] | None:
+    """Return headers in the form that the client takes."""
+    if not headers:
+        return None
+    return list(headers.items() if isinstance(headers, Mapping) else headers)
 
 
 def _refuse(*_: Any) -> None:

@@ -1,4 +1,4 @@
-"""A reader: the records of a topic, without a group and without a trace."""
+"""A reader for the records of a topic: it joins no group and commits nothing."""
 
 from __future__ import annotations
 
@@ -10,27 +10,25 @@ from typing import Any, Self, TypeAlias
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from tidegate.core.errors import BrokerUnavailable, ConfigurationError
-from tidegate.core.protocols import Protocol
+from tidegate.core.policies import GroupProtocol, LogOffsets, Start, StartStrategy, Timestamp
 from tidegate.core.records import Record, TopicPartition
-from tidegate.core.start import LogOffsets, Start, StartStrategy, Timestamp
-from tidegate.kafka.admin import Admin
-from tidegate.kafka.config import address_of, admin_config, consumer_config, opened
-from tidegate.kafka.errors import error_of
-from tidegate.kafka.log import ClientLog
+from tidegate.errors import BrokerUnavailable, ConfigurationError
+from tidegate.kafka.cluster import Admin
+from tidegate.kafka.codes import error_of
+from tidegate.kafka.config import ClientLog, address_of, admin_config, consumer_config, opened
 from tidegate.kafka.records import as_record
 
-__all__ = ["Place", "Reader"]
+__all__ = ["Place", "TopicReader"]
 
-_SESSION = 45.0  # seconds, of a group that nobody joins
+_SESSION = 45.0  # seconds; required by consumer_config, but unused because the group is never joined
 _AT_ONCE = 500
 
 Place: TypeAlias = Start | int
-"""Where to begin: a start, an offset, or, if it is negative, so many records before the end of each partition."""
+"""Where to begin: a start, an offset, or a negative number -n for n offsets before the end of each partition."""
 
 
-class Reader:
-    """Reads partitions of one topic; nothing is committed, and no group is joined."""
+class TopicReader:
+    """Reads partitions of one topic. It commits nothing and joins no group."""
 
     def __init__(self, kafka: Mapping[str, Any], topic: str, partitions: Collection[int] = ()) -> None:
         self._topic = topic
@@ -38,15 +36,17 @@ class Reader:
         self._admin = Admin(admin_config(kafka))
         known = self._admin.partitions([topic])
         if not known:
-            raise ConfigurationError(f"there is no topic {topic}; create it, or mind its name")
+            raise ConfigurationError(
+                f"there is no topic {topic}; create it (tidegate topics create {topic}), or check it"
+            )
         self._partitions = sorted(tp for tp in known if not partitions or tp.partition in partitions)
         if missing := set(partitions) - {tp.partition for tp in known}:
             raise ConfigurationError(f"{topic} has {len(known)} partitions, and not number {min(missing)}")
-        config = consumer_config(kafka, f"tidegate-reader-{secrets.token_hex(4)}", Protocol.RANGE, _SESSION)
+        config = consumer_config(kafka, f"tidegate-reader-{secrets.token_hex(4)}", GroupProtocol.RANGE, _SESSION)
         self._consumer = opened(Consumer, {"logger": ClientLog(), **config}, "consumer")
 
     def records(self, place: Place, *, follow: bool = False) -> Iterator[Record]:
-        """The records from ``place`` on: up to the end of every partition, or for ever."""
+        """Yield the records from ``place`` to the end of every partition; with ``follow``, never stop."""
         starts = self._starts(place)
         self._consumer.assign([KafkaPartition(*tp, offset) for tp, offset in starts.items()])
         left = set(starts)
@@ -62,7 +62,7 @@ class Reader:
                     raise BrokerUnavailable(f"{self._topic} of {self._address} cannot be read: {error.str()}")
 
     def close(self) -> None:
-        """Leave the cluster."""
+        """Close the consumer."""
         self._consumer.close()
 
     def __enter__(self) -> Self:

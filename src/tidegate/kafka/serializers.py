@@ -1,35 +1,35 @@
-"""Serializers: keys and values as bytes."""
+"""Serializers: functions that turn keys and values into bytes."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from datetime import date, datetime, time
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Any, TypeAlias
 from uuid import UUID
 
-from tidegate.core.arguments import Kind, argument
-from tidegate.core.texts import is_text
+from tidegate.core.arguments import Accepts, argument
+from tidegate.core.text import is_text
 
 __all__ = ["NotSerializable", "Serializer", "SerializerChoice", "serializer"]
 
 
 class NotSerializable(TypeError):
-    """What a built-in serializer has no bytes for; its message quotes no value."""
+    """A built-in serializer cannot convert a value. The message names the type and never quotes the value."""
 
 
 Serializer: TypeAlias = Callable[[Any], bytes | None]
 SerializerChoice: TypeAlias = str | Serializer | None
-"""The name of a built-in one; a function of one's own; or ``None``: what the type of each value suggests."""
+"""The name of a built-in serializer, a function, or ``None`` to serialize each value by its type."""
 
 _CHOICES = "'bytes', 'str', 'json' or a function that returns bytes"
 
 
 def serializer(name: str, choice: SerializerChoice) -> Serializer:
-    """The serializer that is meant by the argument ``name``."""
+    """Return the serializer for ``choice``; an error calls the argument ``name``."""
     found: Serializer = argument(name, _SerializerArgument, by_type if choice is None else choice)
     return found
 
@@ -41,7 +41,7 @@ def _serializer(given: Any) -> Serializer | None:
 
 
 def by_type(value: Any) -> bytes | None:
-    """Bytes as they are, text as UTF-8, ``None`` as a tombstone; models, dataclasses, mappings and lists as JSON."""
+    """Keep bytes, encode text as UTF-8 and models, dataclasses, dicts and lists as JSON; ``None`` is a tombstone."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, str):
@@ -57,7 +57,7 @@ def by_type(value: Any) -> bytes | None:
 
 
 def as_bytes(value: Any) -> bytes | None:
-    """Bytes, and nothing else."""
+    """Accept bytes and ``None`` (a tombstone) only."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, bytearray | memoryview):
@@ -66,12 +66,15 @@ def as_bytes(value: Any) -> bytes | None:
 
 
 def as_text(value: Any) -> bytes | None:
-    """Text as UTF-8; of other things what ``str`` makes of them."""
+    """Encode ``str(value)`` as UTF-8; ``None`` is a tombstone."""
     return None if value is None else str(value).encode()
 
 
 def as_json(value: Any) -> bytes | None:
-    """JSON, compact; ``None`` is a tombstone. Decimals, times and UUIDs are strings, which listeners read exactly."""
+    """Encode a value as compact JSON; ``None`` is a tombstone.
+
+    Decimals, times and UUIDs become strings, which listeners read back without loss.
+    """
     if value is None:
         return None
     if hasattr(value, "model_dump_json"):
@@ -81,9 +84,11 @@ def as_json(value: Any) -> bytes | None:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no word for, as something that it has one for."""
+    """Convert a value of a type that JSON lacks to one that it has."""
     if is_dataclass(value) and not isinstance(value, type):
         return {item.name: getattr(value, item.name) for item in fields(value)}
+    if isinstance(value, datetime) and (offset := value.utcoffset()) and offset.total_seconds() % 60:
+        value = value.astimezone(UTC)  # RFC 3339, and so a listener, knows no seconds in an offset
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     if isinstance(value, Decimal | UUID):
@@ -103,4 +108,4 @@ def _is_model(value: Any) -> bool:
 
 _encode = json.JSONEncoder(default=_plain, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _BY_NAME: dict[str, Serializer] = {"bytes": as_bytes, "str": as_text, "json": as_json}
-_SerializerArgument: TypeAlias = Annotated[Any, Kind(_CHOICES, _serializer, tuple(_BY_NAME))]
+_SerializerArgument: TypeAlias = Annotated[Any, Accepts(_CHOICES, _serializer, tuple(_BY_NAME))]

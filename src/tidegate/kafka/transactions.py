@@ -1,4 +1,4 @@
-"""Kafka's own transactions: records to several topics, and offsets, seen together or not at all."""
+"""Kafka transactions: records to several topics, and offsets, become visible together or not at all."""
 
 from __future__ import annotations
 
@@ -18,54 +18,48 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from tidegate.core.positions import KeptOffset
 from tidegate.core.records import TopicPartition
-from tidegate.kafka.errors import (
-    CommitUnknown,
-    ProducerError,
-    ProducerFailed,
-    SendAgain,
-    TransactionAborted,
-    producer_error,
-)
-from tidegate.kafka.reports import Reports
+from tidegate.errors import CommitUnknown, ProducerError, ProducerFailed, SendAgain, TransactionAborted
+from tidegate.kafka.codes import producer_error
+from tidegate.kafka.delivery import Reports
 
 __all__ = ["KafkaTransaction", "Transactions"]
 
 _log = logging.getLogger("tidegate")
-_GRACE = 1.0  # seconds that the client may take to notice that its time is over
+_GRACE = 1.0  # seconds beyond the timeout that the client may take to notice it
 _NO_TRANSACTION = "INVALID_TXN_STATE"
-_PAUSE = 0.1  # seconds before something is tried again that failed at once
+_PAUSE = 0.1  # seconds between the beginnings of two attempts, at least: a call may fail at once
 
 
 class _Left(Enum):
-    """What was begun at the end of a transaction and not answered."""
+    """The unanswered request at the end of a transaction, which the next transaction has to finish."""
 
     COMMIT = "commit"
     ABORT = "abort"
 
 
 class KafkaTransaction:
-    """The open transaction of a producer: everything that the producer sends is part of it."""
+    """The open transaction of a producer. Everything that the producer sends meanwhile is part of it."""
 
     def __init__(self, transactions: Transactions, timeout: float) -> None:
         self._transactions = transactions
         self._timeout = timeout
 
     def send_offsets(self, positions: Mapping[TopicPartition, int | KeptOffset], consumer: Consumer | Any) -> None:
-        """Commit the positions of a consumer's group with the transaction: the **next** offset of each partition, with
-        a note if need be.
+        """Commit the positions of a consumer's group as part of the transaction.
 
-        ``consumer`` is the client that has read the records, or its ``consumer_group_metadata()`` from when it read
-        them. If it has lost its partitions since, the transaction cannot be committed: :class:`TransactionAborted`.
+        ``positions`` has the **next** offset of each partition, optionally with a note. ``consumer`` is the client
+        that read the records, or its ``consumer_group_metadata()`` from the time of reading. If it has lost its
+        partitions since, the transaction cannot commit and :class:`TransactionAborted` is raised.
         """
         metadata = consumer.consumer_group_metadata() if isinstance(consumer, Consumer) else consumer
         self._transactions.send_offsets(positions, metadata, self._timeout)
 
 
 class Transactions:
-    """The transactions of one producer, one after the other."""
+    """Runs the transactions of one producer, one at a time."""
 
     def __init__(self, client: Client, reports: Reports, renew: Callable[[], tuple[Client, Reports]]) -> None:
-        """``renew`` replaces a client that has failed for good."""
+        """``renew`` replaces a client that has failed permanently."""
         self._client = client
         self._reports = reports
         self._renew = renew
@@ -77,7 +71,7 @@ class Transactions:
 
     @contextmanager
     def block(self, timeout: float) -> Iterator[KafkaTransaction]:
-        """See :meth:`Producer.transaction`."""
+        """Run a block in a transaction: commit at its end, abort if it raises. Blocks of other threads wait."""
         if self._thread == threading.get_ident():
             raise ProducerError("a transaction of this producer is open on this thread already; they do not nest")
         with self._turn:
@@ -94,7 +88,7 @@ class Transactions:
                 self._thread = None
 
     def send_offsets(self, positions: Mapping[TopicPartition, int | KeptOffset], metadata: Any, timeout: float) -> None:
-        """See :meth:`KafkaTransaction.send_offsets`."""
+        """Commit the group's positions with the open transaction; ``metadata`` is the consumer's group metadata."""
         kept = ((tp, KeptOffset(end) if isinstance(end, int) else end) for tp, end in positions.items())
         offsets = [KafkaPartition(tp.topic, tp.partition, offset, note) for tp, (offset, note) in kept]
         if offsets:
@@ -107,7 +101,7 @@ class Transactions:
             )
 
     def abandon(self, timeout: float) -> None:
-        """Abort what is open, if something is."""
+        """Abort the open transaction, if there is one."""
         if self._is_open:
             self._abort_quietly(timeout)
 
@@ -120,7 +114,10 @@ class Transactions:
         self._is_open = True
 
     def _settle(self, timeout: float) -> None:
-        """End the transaction before this one, if it was not: the client goes on with what was not answered."""
+        """Finish the previous transaction if its commit or abort was not answered.
+
+        Calling the same function again makes the client resume the unanswered request.
+        """
         aborted: TransactionAborted | None = None
         what = "the transaction before this one is not ended"
         if self._left is _Left.COMMIT:
@@ -133,8 +130,8 @@ class Transactions:
             try:
                 self._retried(what, self._client.abort_transaction, timeout)
             except ProducerFailed as error:
-                # The client fails for good if the broker has not heard of the transaction that it aborts. Another one
-                # of the same id aborts whatever there is.
+                # The client fails permanently if it aborts a transaction that the broker does not know. A new client
+                # with the same id aborts whatever the broker has open.
                 if error.code != _NO_TRANSACTION:
                     raise
                 self._client, self._reports = self._renew()
@@ -173,7 +170,7 @@ class Transactions:
             self._is_open = False
 
     def _abort_quietly(self, timeout: float) -> None:
-        """Abort; if that fails, the next transaction sees to it, or the broker when the time of this one is over."""
+        """Abort without raising. If that fails, the next transaction aborts it, or the broker after its timeout."""
         self._is_open = False
         try:
             self._retried("the transaction was not aborted", self._client.abort_transaction, timeout)
@@ -204,7 +201,10 @@ class Transactions:
 
 
 def _bounded(call: Callable[[], object], seconds: float) -> None:
-    """Make a call that may never return: after a connection was lost, librdkafka forgets the time-out of this one."""
+    """Run a call in a thread and stop waiting after ``seconds``.
+
+    ``send_offsets_to_transaction`` may never return: after a lost connection, librdkafka forgets its timeout.
+    """
     done: Future[object] = Future()
 
     def make() -> None:

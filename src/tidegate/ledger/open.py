@@ -1,29 +1,41 @@
-"""Opening a ledger from an address, or from what the user has open already."""
+"""Functions that open a ledger from a URL, a SQLAlchemy engine or a Redis client."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from tidegate.core.arguments import Label, argument, described
-from tidegate.core.errors import ConfigurationError
-from tidegate.core.texts import is_text
-from tidegate.ledger.base import Ledger
-from tidegate.ledger.limits import Limits
+from tidegate.core.text import is_text
+from tidegate.errors import ConfigurationError
+from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.memory import MemoryLedger
+from tidegate.ledger.sql.connections import connect_args
 from tidegate.ledger.sql.ledger import DRIVERS, SqlLedger, check_driver
+from tidegate.ledger.transaction import Limits
 
 if TYPE_CHECKING:
     import redis
 
 __all__ = ["engine_at", "open_ledger"]
 
-_SCHEMES = "sqlite:///file.db, postgresql+psycopg://…, mysql+pymysql://…, redis://…, memory://"
+# Ledgers that are not in a SQL database of SQLAlchemy's: the scheme of a URL, the module and the class, which has a
+# method ``from_url``. The module is imported when it is used, because its driver is an extra.
+_LEDGERS = {
+    "redis": ("tidegate.ledger.redis", "RedisLedger"),
+    "rediss": ("tidegate.ledger.redis", "RedisLedger"),
+    "unix": ("tidegate.ledger.redis", "RedisLedger"),
+    "duckdb": ("tidegate.ledger.duckdb", "DuckdbLedger"),
+}
+_SCHEMES = "sqlite:///file.db, postgresql+psycopg://…, mysql+pymysql://…, redis://…, duckdb:///file.duckdb, memory://"
 _EXTRAS = {"postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}
 
 
@@ -35,8 +47,8 @@ def open_ledger(
 ) -> Ledger[Any]:
     """Open the ledger that lives at ``target``: a URL, a SQLAlchemy engine, or a Redis client.
 
-    ``prefix`` goes before the names of its tables (``tidegate_``) or keys (``{tidegate}:``). Nothing is sent before the
-    ledger is used; its tables are created then, if they are not there.
+    ``prefix`` begins the names of its tables (default ``tidegate_``) or keys (default ``{tidegate}:``). Nothing is sent
+    before the ledger is first used; missing tables are created then.
     """
     prefix = argument("prefix", Label | None, prefix)
     limits = argument("limits", Limits | None, limits)
@@ -48,23 +60,30 @@ def open_ledger(
                 f"ledger: expected a URL, a SQLAlchemy engine or a Redis client, not {described(target)}; URLs are: "
                 f"{_SCHEMES}"
             )
-        return _redis_ledger(target, prefix, limits)
+        given: Ledger[Any] = _ledger_class("redis")(target, **_options(prefix, limits))
+        return given
     scheme = str(target).partition(":")[0]
     if str(target) == "memory://":
         return MemoryLedger(limits)
-    if scheme in {"redis", "rediss", "unix"}:
-        return _redis_ledger(str(target), prefix, limits)
-    return SqlLedger(engine_at(target), prefix=prefix or "tidegate_", limits=limits, owned=True)
+    if scheme in _LEDGERS:
+        opened: Ledger[Any] = _ledger_class(scheme).from_url(str(target), **_options(prefix, limits))
+        return opened
+    engine = engine_at(target, limits=limits)
+    return SqlLedger(engine, prefix=prefix or "tidegate_", limits=limits, owned=True)
 
 
 def _is_redis(target: object) -> bool:
-    """Whether it is a client of Redis that blocks: who has one has imported the module."""
+    """Return whether ``target`` is a synchronous Redis client; if it is, the module redis is already imported."""
     module = sys.modules.get("redis")
     return module is not None and isinstance(target, (module.Redis, module.RedisCluster))
 
 
-def engine_at(target: str | URL, connect_args: Mapping[str, Any] | None = None) -> Engine:
-    """An engine for a ledger alone; ``connect_args`` go to its driver, beside what the URL says."""
+def engine_at(target: str | URL, given: Mapping[str, Any] | None = None, *, limits: Limits | None = None) -> Engine:
+    """Create an engine for a ledger's own use.
+
+    ``given`` are arguments for its driver, in addition to those in the URL. Timeouts and keepalives that neither of
+    them sets are derived from the limits.
+    """
     try:
         url = make_url(target)
     except (ArgumentError, ValueError):
@@ -76,14 +95,23 @@ def engine_at(target: str | URL, connect_args: Mapping[str, Any] | None = None) 
     if "+" not in url.drivername:
         url = url.set(drivername=usual)
     check_driver(backend, url.drivername.partition("+")[2])
+    if any(name.lower() == "local_infile" for name in (*url.query, *(given or {}))):
+        raise ConfigurationError(
+            "ledger: local_infile is refused, since it lets the server read files of this machine; sinks use LOAD DATA "
+            "LOCAL without it, for rows from memory"
+        )
     if url.get_driver_name() == "pymysql":
         url = url.update_query_dict({"client_flag": str(_flags(url) | _LOCAL_FILES)})
+    bounds = connect_args(DRIVERS[backend], limits or Limits())
+    args = {name: value for name, value in bounds.items() if name not in url.query} | dict(given or {})
+    options = {} if backend == "sqlite" else {"pool_timeout": (limits or Limits()).lock_wait}
     try:
         engine = create_engine(
             url,
             hide_parameters=True,
             pool_reset_on_return=None,
-            connect_args=dict(connect_args or {}),
+            connect_args=args,
+            **options,
             **_OPTIONS.get(backend, {}),
         )
     except (ImportError, NoSuchModuleError):
@@ -93,11 +121,20 @@ def engine_at(target: str | URL, connect_args: Mapping[str, Any] | None = None) 
         ) from None
     if engine.dialect.is_async:
         raise ConfigurationError(f"ledger: {url.drivername} is a driver for asyncio; use {usual}://")
+    if backend == "sqlite" and url.database and not url.database.startswith(("file:", ":")):
+        file = url.database
+        event.listen(engine, "do_connect", lambda *_: _make_private(file))
     return engine
 
 
-# Lets the server ask for rows during LOAD DATA LOCAL, which tables/ answers from memory. It opens no file to the
-# server: PyMySQL itself refuses such a request unless local_infile is set as well.
+def _make_private(file: str) -> None:
+    """Create a file that only its owner can read, unless it exists. SQLite gives its other files the same mode."""
+    with suppress(OSError):  # SQLite then tells what is wrong with the path
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+# Allows LOAD DATA LOCAL, for which the code in tables/ sends rows from memory. The server still cannot read local
+# files: PyMySQL refuses such requests unless local_infile is set as well.
 _LOCAL_FILES = 128
 
 
@@ -106,15 +143,16 @@ def _flags(url: URL) -> int:
     return int(flags) if isinstance(flags, str) and flags.isdigit() else 0
 
 
-# Fewer locks than MySQL's default: no gaps between rows are locked, so that claims of different partitions do not meet.
+# Takes fewer locks than MySQL's default: without gap locks, claims of different partitions do not block each other.
 _READ_COMMITTED = {"isolation_level": "READ COMMITTED"}
 _OPTIONS: dict[str, dict[str, Any]] = {"mysql": _READ_COMMITTED, "mariadb": _READ_COMMITTED}
 
 
-def _redis_ledger(target: str | redis.Redis, prefix: str | None, limits: Limits | None) -> Ledger[Any]:
-    from tidegate.ledger.redis import RedisLedger  # noqa: PLC0415 - redis is an extra
+def _ledger_class(scheme: str) -> Any:
+    module, name = _LEDGERS[scheme]
+    return getattr(import_module(module), name)
 
-    options: dict[str, Any] = {"limits": limits} | ({} if prefix is None else {"prefix": prefix})
-    if isinstance(target, str):
-        return RedisLedger.from_url(target, **options)
-    return RedisLedger(target, **options)
+
+def _options(prefix: str | None, limits: Limits | None) -> dict[str, Any]:
+    """Return the arguments of a ledger, without a prefix if it is to have its default."""
+    return {"limits": limits} | ({} if prefix is None else {"prefix": prefix})

@@ -1,10 +1,9 @@
-"""One stream of events about listeners and pipelines, and those who listen to it."""
+"""Events of listeners and pipelines, and the observers that log them, count them or derive health from them."""
 
-from tidegate.observe.health import Health, ObservedHealth, ReadPosition
-from tidegate.observe.log import LoggingObserver
-from tidegate.observe.observer import (
+from tidegate.observe.events import (
     Claimed,
     Committed,
+    Conflicted,
     DeadLettered,
     Event,
     FencedOff,
@@ -19,11 +18,15 @@ from tidegate.observe.observer import (
     StoreBack,
     StoreLost,
 )
+from tidegate.observe.health import Health, ObservedHealth, ReadPosition
+from tidegate.observe.log import LoggingObserver
+from tidegate.observe.otel import OpenTelemetryObserver
 from tidegate.observe.prometheus import PrometheusObserver
 
 __all__ = [
     "Claimed",
     "Committed",
+    "Conflicted",
     "DeadLettered",
     "Event",
     "FencedOff",
@@ -33,6 +36,7 @@ __all__ = [
     "ObservedHealth",
     "Observer",
     "Observers",
+    "OpenTelemetryObserver",
     "Paused",
     "Polled",
     "PrometheusObserver",

@@ -1,18 +1,18 @@
-"""Health: whether a process lives, whether it is ready, and where it reads."""
+"""The health of a process: whether it is alive, whether it is ready, and the positions that it reads."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
 from tidegate.core.records import TopicPartition
-from tidegate.observe.observer import Claimed, Committed, Event, LagSeen, Rebalanced, Skipped, StoreBack, StoreLost
+from tidegate.observe.events import Claimed, Committed, Event, LagSeen, Rebalanced, Skipped, StoreBack, StoreLost
 
 __all__ = ["Health", "ObservedHealth", "ReadPosition"]
 
 
 class ReadPosition(NamedTuple):
-    """Where a partition is read: ``current`` is the next offset to fetch, ``committed`` the position as it was last
-    committed here."""
+    """Where a partition is read: ``current`` is the next offset to fetch, ``committed`` the last position that this
+    process committed."""
 
     group: str
     topic: str
@@ -22,27 +22,27 @@ class ReadPosition(NamedTuple):
 
 
 class Health(Protocol):
-    """What is asked of a running process, from any thread; reasons are for people, without secrets."""
+    """The health of a running process; any thread may call it. Reasons are written for people and have no secrets."""
 
     def failing(self) -> list[str]:
-        """Why it does not do its work any more, so that to start it anew may help; nothing if it does."""
+        """Return why the process no longer works, so that a restart may help; empty if it works."""
 
     def unready(self) -> list[str]:
-        """Why it cannot do its work at present: what is away, what is not claimed yet; nothing if it can."""
+        """Return why the process cannot work at present: outages, partitions not claimed yet; empty if it can."""
 
     def positions(self) -> list[ReadPosition]:
-        """Where each partition is that is read here."""
+        """Return the position of each partition that this process reads."""
 
 
 class ObservedHealth:
-    """An observer that knows from events how a process does: for those that have nothing better to tell."""
+    """An observer that derives the health of a process from its events, if there is no better source."""
 
     def __init__(self) -> None:
         self._away: dict[tuple[str, str], str] = {}
         self._positions: dict[tuple[str, TopicPartition], int] = {}
 
     def __call__(self, event: Event) -> None:
-        """Take note of what went away and came back, and of positions."""
+        """Update the outages and positions."""
         match event:
             case StoreLost():
                 self._away[event.group, event.what] = event.reason
@@ -63,13 +63,13 @@ class ObservedHealth:
                     self._positions.pop((event.group, tp), None)
 
     def failing(self) -> list[str]:
-        """Whoever tells events is alive as far as they can tell."""
+        """Return nothing: events do not show that a process has failed."""
         return []
 
     def unready(self) -> list[str]:
-        """See :meth:`Health.unready`."""
+        """Return the current outages."""
         return [f"group {group!r}: the {what} is away: {reason}" for (group, what), reason in list(self._away.items())]
 
     def positions(self) -> list[ReadPosition]:
-        """See :meth:`Health.positions`; what was fetched and not committed is not known here."""
+        """Return the committed positions, also as ``current``: events do not show what was fetched since."""
         return [ReadPosition(group, *tp, offset, offset) for (group, tp), offset in sorted(self._positions.items())]

@@ -1,14 +1,15 @@
-"""Events as Prometheus metrics. Labels are groups, topics, partitions and kinds: nothing that grows with time."""
+"""An observer that keeps Prometheus metrics. Labels are groups, topics, partitions and kinds; none grows with time."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tidegate.core.errors import ConfigurationError
-from tidegate.observe.observer import (
+from tidegate.errors import ConfigurationError
+from tidegate.observe.events import (
     Claimed,
     Committed,
+    Conflicted,
     DeadLettered,
     Event,
     FencedOff,
@@ -34,9 +35,9 @@ _REBALANCE_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.
 
 
 class PrometheusObserver:
-    """Keeps counters, histograms and gauges in ``registry``, or in the default one of prometheus_client.
+    """An observer that keeps counters, histograms and gauges in ``registry``, by default that of prometheus_client.
 
-    A registry takes one such observer: for a second one, prometheus_client raises ``ValueError``.
+    Create one per registry: for a second one, prometheus_client raises ``ValueError``.
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
@@ -57,6 +58,7 @@ class PrometheusObserver:
         self._commits = counter("commits", "Transactions committed")
         self._attempts = counter("commit_attempts", "Attempts that these took")
         self._unknown = counter("unknown_outcomes", "COMMITs without an answer, resolved by reading the row")
+        self._conflicts = counter("conflicts", "Attempts that ran into a conflict with another transaction")
         self._already = counter("already_done", "Work that turned out to be committed before")
         self._fences = counter("fences", "Commits refused because someone else moved or claimed the position")
         self._rebalances = counter("rebalances", "Changes of the assignment", "kind")
@@ -93,14 +95,17 @@ class PrometheusObserver:
             buckets=_REBALANCE_BUCKETS,
             registry=where,
         )
+        self._position = Gauge(
+            "tidegate_position", "Next offset of the partition, as in the ledger", _PLACE, registry=where
+        )
         self._lag = Gauge("tidegate_lag_records", "Offsets between position and end of the log", _PLACE, registry=where)
         self._away = Gauge(
             "tidegate_away", "1 while the ledger, the broker or a topic is away", ("group", "kind"), registry=where
         )
         self._paused = Gauge("tidegate_paused", "1 while an operator has paused the group", ("group",), registry=where)
 
-    def __call__(self, event: Event) -> None:
-        """Count the event."""
+    def __call__(self, event: Event) -> None:  # noqa: PLR0912 - one for each kind of event
+        """Update the metrics for the event."""
         group = event.group
         match event:
             case Polled():
@@ -108,14 +113,19 @@ class PrometheusObserver:
                 self._bytes.labels(group).inc(event.bytes)
             case Committed():
                 self._committed(event)
+            case Conflicted():
+                self._conflicts.labels(group).inc(event.conflicts)
             case Claimed():
                 self._claims.labels(group).inc(len(event.partitions))
+                for tp, position in zip(event.partitions, event.positions, strict=True):
+                    self._position.labels(group, *map(str, tp)).set(position)
             case FencedOff():
                 self._fences.labels(group).inc()
             case Rebalanced():
                 self._rebalanced(event)
             case LagSeen():
                 self._lag.labels(group, *map(str, event.partition)).set(max(0, event.end - event.position))
+                self._position.labels(group, *map(str, event.partition)).set(event.position)
             case Retried():
                 self._retries.labels(group, event.partition.topic).inc()
             case DeadLettered():
@@ -135,18 +145,22 @@ class PrometheusObserver:
         self._commits.labels(group).inc()
         self._attempts.labels(group).inc(event.attempts)
         self._unknown.labels(group).inc(event.unknown_outcomes)
+        self._conflicts.labels(group).inc(event.conflicts)
         self._already.labels(group).inc(event.already_done)
         self._commit_seconds.labels(group).observe(event.seconds)
         self._batch_records.labels(group).observe(sum(span.records for span in event.spans))
         if event.handler_seconds is not None:
             self._handler_seconds.labels(group).observe(event.handler_seconds)
         for span in event.spans:
-            self._records.labels(group, *map(str, span.partition)).inc(span.records)
+            place = (group, *map(str, span.partition))
+            self._records.labels(*place).inc(span.records)
+            self._position.labels(*place).set(span.end)
 
     def _rebalanced(self, event: Rebalanced) -> None:
         self._rebalances.labels(event.group, event.kind).inc()
         self._rebalance_seconds.labels(event.group, event.kind).observe(event.seconds)
-        if event.kind != "assigned":  # the lag of a partition is its owner's to tell
+        if event.kind != "assigned":  # from now on, the new owner reports position and lag
             for partition in event.partitions:
-                with suppress(KeyError):
-                    self._lag.remove(event.group, *map(str, partition))
+                for gauge in (self._position, self._lag):
+                    with suppress(KeyError):
+                        gauge.remove(event.group, *map(str, partition))

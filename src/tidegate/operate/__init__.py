@@ -1,21 +1,40 @@
-"""Operating: how groups are doing, and changes to them, for the command line and the page alike."""
+"""Operations: the status of groups and changes to them, for both the command line and the web page."""
 
 from __future__ import annotations
 
-from tidegate.core.verdicts import State
-from tidegate.kafka.survey import Survey
-from tidegate.operate.errors import ChangeRefused, PositionsMoved
-from tidegate.operate.figures import GroupStatus, GroupSummary, PartitionStatus, Summaries
-from tidegate.operate.operator import Operator
-from tidegate.operate.overview import Overview
-from tidegate.operate.plain import plain
-from tidegate.operate.preview import Action, EditPreview, PausePreview, Shift
-from tidegate.operate.target import By, Target, To, target
+from typing import TYPE_CHECKING
+
+from tidegate.core.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from tidegate.kafka.cluster import Survey
+    from tidegate.operate.edits import Action, By, EditPreview, Operator, PausePreview, Shift, Target, To, target
+    from tidegate.operate.states import State
+    from tidegate.operate.status import GroupStatus, GroupSummary, Overview, PartitionStatus, Summaries, plain
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "kafka.cluster": ("Survey",),
+            "operate.edits": (
+                "Action",
+                "By",
+                "EditPreview",
+                "Operator",
+                "PausePreview",
+                "Shift",
+                "Target",
+                "To",
+                "target",
+            ),
+            "operate.states": ("State",),
+            "operate.status": ("GroupStatus", "GroupSummary", "Overview", "PartitionStatus", "Summaries", "plain"),
+        },
+    )
 
 __all__ = [
     "Action",
     "By",
-    "ChangeRefused",
     "EditPreview",
     "GroupStatus",
     "GroupSummary",
@@ -23,7 +42,6 @@ __all__ = [
     "Overview",
     "PartitionStatus",
     "PausePreview",
-    "PositionsMoved",
     "Shift",
     "State",
     "Summaries",

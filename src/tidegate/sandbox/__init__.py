@@ -1,6 +1,6 @@
 """Real servers as child processes, for the demo and the tests.
 
-Each lives on a free loopback port with a directory of its own, and dies with the process that started it.
+Each server has its own directory and a free loopback port, and ends with the process that started it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which user a server runs as."""
+"""The system user that a server runs as."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.sandbox.errors import SandboxError
 
 @dataclass(frozen=True)
 class Account:
-    """A system user that a server is run as, because it refuses to run as root."""
+    """A system user to run a server as, because the server refuses to run as root."""
 
     name: str
     uid: int
@@ -36,7 +36,7 @@ class Account:
         )
 
     def can_enter(self, directory: Path) -> bool:
-        """Tell whether the user may pass through a directory, by its permission bits."""
+        """Return whether the user may pass through a directory, by its permission bits."""
         status = directory.stat()
         if status.st_uid == self.uid:
             return bool(status.st_mode & stat.S_IXUSR)
@@ -45,7 +45,7 @@ class Account:
         return bool(status.st_mode & stat.S_IXOTH)
 
     def first_closed(self, directory: Path) -> Path | None:
-        """Return the outermost directory on the way that the user may not pass through."""
+        """Return the outermost directory on the path that the user may not pass through; ``None`` if there is none."""
         resolved = directory.resolve()
         for step in (*reversed(resolved.parents), resolved):
             if not self.can_enter(step):

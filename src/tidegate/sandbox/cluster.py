@@ -1,4 +1,4 @@
-"""Several Kafka brokers."""
+"""A Kafka cluster of several brokers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tidegate.sandbox.several import Several
 
 
 class KafkaCluster(Several):
-    """A quorum of Kafka nodes, each broker and controller, to be killed, paused and restarted one by one.
+    """A quorum of Kafka nodes, each a broker and a controller, that can be killed, paused and restarted one by one.
 
-    A majority has to live for the cluster to take requests.
+    The cluster serves requests only while a majority of the nodes runs.
     """
 
     def __init__(
@@ -26,7 +26,8 @@ class KafkaCluster(Several):
         if brokers < 1:
             raise SandboxError(f"A cluster needs at least one broker, not {brokers}.")
         self._size = brokers
-        # Three brokers on a small machine stall each other: longer than for one, or the healthy are taken for dead.
+        # On a small machine three brokers slow each other down. A longer timeout than for one keeps healthy ones from
+        # being declared dead.
         self._settings: dict[str, Setting] = {"broker.session.timeout.ms": 6000, **(settings or {})}
         self._jvm = tuple(jvm)
         self._cluster_id = new_cluster_id()
@@ -44,13 +45,13 @@ class KafkaCluster(Several):
 
     @property
     def bootstrap(self) -> str:
-        """What clients are given as ``bootstrap.servers``."""
+        """The value of ``bootstrap.servers`` for clients."""
         return ",".join(node.bootstrap for node in self._nodes)
 
     def stop(self) -> None:
         """End all nodes and remove their directories.
 
-        They are killed: a node that shuts down gracefully waits for the majority that is shutting down as well.
+        They are killed, because a node that shuts down gracefully waits for the majority, which is shutting down too.
         """
         for node in self._nodes:
             node.kill()

@@ -1,4 +1,4 @@
-"""Servers that clients reach by URL and password."""
+"""Servers that clients connect to by URL and password."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PASSWORD_FILE = "password"  # noqa: S105 - the name of a file
 
 
 class Database(Server):
-    """A server with a user, a generated password and a database; ``url`` is what clients are given."""
+    """A server with a user, a generated password and a database. Clients connect to ``url``."""
 
     scheme: ClassVar[str]
     query: ClassVar[str] = ""
@@ -35,7 +35,7 @@ class Database(Server):
 
     @property
     def url(self) -> str:
-        """Where and as whom to connect, password included."""
+        """The URL to connect to, including user and password."""
         return self.url_for()
 
     def url_for(
@@ -55,7 +55,7 @@ class Database(Server):
         return f"{self.scheme}://{who}:{secret}@{where}/{name}{self.query}"
 
     def _adopt(self, workspace: Workspace) -> None:
-        """Use the password that the data in a kept directory was made with."""
+        """Use the password that the data in a kept directory was created with."""
         stored = workspace.path / _PASSWORD_FILE
         if workspace.initialised and stored.exists():
             self.password = stored.read_text().strip()

@@ -1,4 +1,4 @@
-"""Programs out of Debian packages that the system does not have: unpacked into the cache, nothing is installed."""
+"""Programs from Debian packages that are not installed: unpacked into the cache, the system stays as it is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidegate.sandbox.workspace import require_space
 __all__ = ["Unpacked", "unpack"]
 
 ROOTS_CACHE = Path("/var/cache/tidegate")
-"""Where root unpacks what another user has to run, because nobody else may enter root's home."""
+"""Where root unpacks programs for another user, since other users may not enter root's home."""
 
 _SUITE = "sid"
 _RELEASES = ("stable", "oldstable", "testing", "unstable", _SUITE)
@@ -31,12 +31,12 @@ _TAIL_LINES = 15
 
 @dataclass(frozen=True)
 class Unpacked:
-    """A folder with programs and every library that they need, the C library among them."""
+    """A folder with programs and all libraries that they need, including the C library."""
 
     root: Path
 
     def command(self, program: str) -> list[str | Path]:
-        """What runs a program with the libraries of the folder instead of the system's."""
+        """Return the command that runs a program with the libraries of the folder instead of the system's."""
         loaders = sorted(self.root.glob("usr/lib/*/ld-linux*.so.*"))
         if not loaders:
             raise SandboxError(f"{self.root} has no program loader; remove that folder, and it is fetched again.")
@@ -44,9 +44,9 @@ class Unpacked:
 
 
 def unpack(package: str, accounts: Sequence[str]) -> Unpacked:
-    """Return a package of Debian's suite sid with all that it depends on; the first call on a machine downloads it.
+    """Return a package of Debian's suite sid with all its dependencies. The first call on a machine downloads it.
 
-    ``accounts`` are the users that its server is run as when this process is root; they can read the folder.
+    ``accounts`` are the users that its server runs as when this process is root; they can read the folder.
     """
     target = _cache(accounts) / package
     if not target.is_dir():
@@ -75,7 +75,7 @@ def _cache(accounts: Sequence[str]) -> Path:
 
 
 class _Apt:
-    """apt with its lists, its downloads and an empty system in one folder; the real system is not touched."""
+    """Runs apt with its lists, downloads and an empty system in one folder. The real system is not changed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -100,7 +100,7 @@ class _Apt:
         return root
 
     def _archive(self) -> str | None:
-        """The address of Debian's archive, as the machine's own sources have it."""
+        """Return the address of Debian's archive from the machine's own apt sources."""
         listed = _called(["apt-get", "update", "--print-uris"], {**os.environ, "LC_ALL": "C"})
         releases = (*_RELEASES, platform.freedesktop_os_release().get("VERSION_CODENAME"))
         found = (match for match in _ARCHIVE.finditer(listed.stdout) if match["suite"] in releases)
@@ -110,7 +110,7 @@ class _Apt:
         folder = self._folder
         signed = f" [signed-by={_KEYRING}]" if _KEYRING.exists() else ""
         (folder / "etc/sources.list").write_text(f"deb{signed} {archive} {_SUITE} main\n")
-        # The machine's way to the network, such as a proxy, without the hooks that it has apt run.
+        # Use the machine's network settings, such as a proxy, but not its apt hooks.
         acquire = _called(["apt-config", "dump", "Acquire"], os.environ).stdout
         own = {
             "Dir": folder,

@@ -1,11 +1,11 @@
-"""What goes wrong in the sandbox, said so that the reader knows what to do."""
+"""Errors of the sandbox. Their messages tell the reader what to do."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tidegate.core.errors import ConfigurationError, TidegateError
+from tidegate.errors import ConfigurationError, TidegateError
 
 
 class SandboxError(TidegateError):
@@ -13,12 +13,12 @@ class SandboxError(TidegateError):
 
 
 class PortTakenError(SandboxError):
-    """Another process listens on the port that a server was to use."""
+    """Another process listens on the port that a server is to use."""
 
 
 @contextmanager
 def as_sandbox_error() -> Iterator[None]:
-    """What is missing on the machine is told as everything that goes wrong in the sandbox is."""
+    """Raise a :class:`ConfigurationError`, such as for a missing program, as a :class:`SandboxError`."""
     try:
         yield
     except ConfigurationError as error:

@@ -1,4 +1,4 @@
-"""Executors of Spark: processes that a worker starts for an application."""
+"""Executors of Spark: the processes that a worker starts for an application."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _STILL_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Executor:
-    """One executor: a Java process, and the Python workers below it."""
+    """One executor: a Java process and its Python workers."""
 
     pid: int
 
     @property
     def running(self) -> bool:
-        """Whether the process exists; a paused one does."""
+        """Whether the process exists, even if it is paused."""
         return _is_executor(self.pid)
 
     def kill(self) -> None:
-        """End it with SIGKILL, and return when it is gone; its Python workers notice by themselves."""
+        """Kill the executor (SIGKILL) and wait until it is gone. Its Python workers then end by themselves."""
         try:
             handle = os.pidfd_open(self.pid)
         except ProcessLookupError:
@@ -47,14 +47,14 @@ class Executor:
             os.close(handle)
 
     def pause(self) -> None:
-        """Freeze it and its Python workers (SIGSTOP), and return when it stands still."""
+        """Freeze the executor and its Python workers (SIGSTOP), and wait until it has stopped."""
         self._signal_all(signal.SIGSTOP)
         deadline = time.monotonic() + _STILL_SECONDS
         while _state(self.pid) not in "TtZX" and time.monotonic() < deadline:
             time.sleep(0.001)
 
     def resume(self) -> None:
-        """Let it and its Python workers go on (SIGCONT)."""
+        """Let the executor and its Python workers continue (SIGCONT)."""
         self._signal_all(signal.SIGCONT)
 
     def _signal_all(self, number: signal.Signals) -> None:
@@ -66,7 +66,7 @@ class Executor:
 
 
 def executors_below(pid: int) -> tuple[Executor, ...]:
-    """The executors among the processes that a worker has started, in the order of their process ids."""
+    """Return the executors among a worker's descendant processes, ordered by process id."""
     return tuple(Executor(child) for child in sorted(_below(pid)) if _is_executor(child))
 
 
@@ -78,7 +78,7 @@ def _is_executor(pid: int) -> bool:
 
 
 def _state(pid: int) -> str:
-    """The state letter of a process; that of a dead one if there is none."""
+    """Return the state letter of a process; ``X``, for dead, if it does not exist."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
     except OSError:

@@ -1,4 +1,4 @@
-"""The few words of the Kafka protocol that tell whether a broker is ready."""
+"""The part of the Kafka protocol that shows whether a broker is ready."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _NO_TOPICS = struct.pack(">i", 0)
 
 @dataclass(frozen=True)
 class Brokers:
-    """What a broker says about its cluster: which brokers take requests, and who controls them."""
+    """What a broker reports about its cluster: the ids of the brokers that serve requests, and of the controller."""
 
     ids: frozenset[int]
     controller: int
 
 
 def brokers_known_to(host: str, port: int, timeout: float = 5.0) -> Brokers:
-    """Ask a broker for the brokers that it knows; raises OSError while it does not answer."""
+    """Ask a broker for the brokers that it knows. Raises ``OSError`` while it does not answer."""
     body = struct.pack(">hhih", _METADATA, _VERSION, 1, -1) + _NO_TOPICS
     with socket.create_connection((host, port), timeout=timeout) as connection:
         connection.sendall(struct.pack(">i", len(body)) + body)

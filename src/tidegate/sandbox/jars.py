@@ -1,4 +1,4 @@
-"""The broker's jars."""
+"""The jars of the Kafka broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["KAFKA_VERSION", "kafka_jars"]
 
 KAFKA_VERSION = "4.3.1"
 
-# Kafka logs through SLF4J 1.7 and its own dependencies bring no binding: without slf4j-simple it would be mute.
+# Kafka logs through SLF4J 1.7, and its dependencies bring no binding. Without slf4j-simple it would log nothing.
 _KAFKA = Jars(
     f"kafka-{KAFKA_VERSION}",
     (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", "org.slf4j:slf4j-simple:1.7.36"),
@@ -22,7 +22,7 @@ _KAFKA = Jars(
 
 
 def kafka_jars() -> Path:
-    """Return the directory with the broker's jars; the first call on a machine downloads about 44 MB."""
+    """Return the directory with the broker's jars. The first call on a machine downloads about 44 MB."""
     cache = cache_directory()
     if not (cache / _KAFKA.folder).is_dir():
         require_space(next(path for path in (cache, *cache.parents) if path.exists()))

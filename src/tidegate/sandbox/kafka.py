@@ -15,11 +15,11 @@ from tidegate.sandbox.programs import find_java
 from tidegate.sandbox.server import PROBE_SECONDS, Server, Setting
 
 FAST_START: tuple[str, ...] = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""Options of the Java machine: ready soonest. For throughput over minutes, give your own."""
+"""JVM options for the fastest start. For throughput over minutes, pass your own."""
 
 
 def new_cluster_id() -> str:
-    """Return a random id in Kafka's form; one that begins with a dash would look like an option."""
+    """Return a random cluster id in Kafka's format. It never begins with a dash, which would look like an option."""
     while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         pass
     return text
@@ -28,9 +28,9 @@ def new_cluster_id() -> str:
 class Kafka(Server):
     """Apache Kafka in KRaft mode: one process that is broker and controller.
 
-    Topics are not created automatically and get 4 partitions unless told otherwise; groups rebalance without
-    delay and may use session timeouts from half a second. ``settings`` are broker properties. ``advertised`` is the
-    address that clients are told to use, for a proxy in front; ``jvm`` replaces the options of the Java machine.
+    Topics are not created automatically, and have 4 partitions by default. Groups rebalance without delay and may use
+    session timeouts from half a second. ``settings`` are broker properties. ``advertised`` is the address that clients
+    are told to use, for a proxy in front. ``jvm`` replaces the JVM options.
     """
 
     title = "Kafka"
@@ -58,7 +58,7 @@ class Kafka(Server):
 
     @property
     def bootstrap(self) -> str:
-        """What clients are given as ``bootstrap.servers``."""
+        """The value of ``bootstrap.servers`` for clients."""
         host, port = self._advertised or (self.host, self.port)
         return f"{host}:{port}"
 
@@ -69,7 +69,7 @@ class Kafka(Server):
 
     @property
     def controller_port(self) -> int:
-        """The port on which controllers talk to each other."""
+        """The port that controllers use among themselves."""
         if self._controller_port is None:
             self._controller_port = free_port()
         return self._controller_port
@@ -132,7 +132,7 @@ class Kafka(Server):
             "default.replication.factor": min(3, brokers),
             **_internal_topics(brokers),
             **_SHORT_TIMES,
-            # The map of the log cleaner is allocated at once; its default is a quarter of our heap.
+            # The log cleaner allocates its map at once; the default size is a quarter of our heap.
             "log.cleaner.dedupe.buffer.size": 4 * 1024 * 1024,
             **self.settings,
         }
@@ -153,14 +153,14 @@ def _internal_topics(brokers: int) -> dict[str, Setting]:
 
 
 _SHORT_TIMES: Mapping[str, Setting] = {
-    # A killed broker that comes back is refused until the session of its former self has ended.
+    # A killed broker that restarts is refused until its previous session has ended.
     "broker.session.timeout.ms": 3000,
     "broker.heartbeat.interval.ms": 500,
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 500,
     "group.consumer.min.session.timeout.ms": 500,
     "group.consumer.min.heartbeat.interval.ms": 100,
-    # Members of the new protocol learn of a rebalance by their heartbeat, and the broker sets its interval.
+    # Members of the new protocol learn of a rebalance by their heartbeat, whose interval the broker sets.
     "group.consumer.heartbeat.interval.ms": 500,
     "group.consumer.session.timeout.ms": 6000,
     "log.retention.check.interval.ms": 1000,

@@ -1,4 +1,4 @@
-"""What lives from a start to a stop."""
+"""The base class of everything in the sandbox that is started and stopped."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ __all__ = ["Lifetime"]
 
 
 class Lifetime(ABC):
-    """Runs for as long as a ``with`` block, or from a call to the other."""
+    """Runs for the length of a ``with`` block, or from :meth:`start` to :meth:`stop`."""
 
     @abstractmethod
     def start(self) -> Self:
-        """Begin; it works on return."""
+        """Start; it is usable when this returns."""
 
     @abstractmethod
     def stop(self) -> None:
-        """End, and leave nothing behind."""
+        """Stop, and clean up."""
 
     def __enter__(self) -> Self:
         return self.start()

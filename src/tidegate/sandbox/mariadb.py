@@ -10,7 +10,7 @@ _PACKAGE = "mariadb-server"
 
 
 class MariaDB(MySQLFamily):
-    """MariaDB, durable as it comes, with LOAD DATA LOCAL allowed.
+    """MariaDB with its default durability and with LOAD DATA LOCAL allowed.
 
     ``user`` has all privileges and may grant them. ``settings`` are system variables, such as
     ``{"innodb_lock_wait_timeout": 5}``.
@@ -25,10 +25,10 @@ class MariaDB(MySQLFamily):
 
     def _initialise(self) -> None:
         self._space.fresh_folder("data")
-        config = self._write_config()  # some settings, such as the page size, are fixed by the first start
+        config = self._write_config()  # the first start fixes some settings, such as the page size
         install = find_program("mariadb-install-db", package=_PACKAGE)
         self._run(Command([install, f"--defaults-file={config}", "--skip-test-db"]))
-        # The grant tables are not in force yet; FLUSH PRIVILEGES loads them, and CREATE USER works from there on.
+        # The grant tables are not in force yet. FLUSH PRIVILEGES loads them, and CREATE USER works from then on.
         setup = self._write_setup("FLUSH PRIVILEGES;\n")
         try:
             program = find_program("mariadbd", package=_PACKAGE)

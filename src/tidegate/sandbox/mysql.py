@@ -10,7 +10,6 @@ import struct
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 from tidegate.sandbox import programs
 from tidegate.sandbox.debian import unpack
@@ -24,7 +23,7 @@ _PACKAGE = "mysql-server-core"
 
 
 class MySQL(MySQLFamily):
-    """MySQL, durable as it comes, with LOAD DATA LOCAL allowed.
+    """MySQL with its default durability and with LOAD DATA LOCAL allowed.
 
     The system's ``mysqld`` is used if it is MySQL's; otherwise one is fetched from Debian into the cache. ``user`` has
     all privileges and may grant them. ``settings`` are system variables, such as ``{"innodb_lock_wait_timeout": 5}``.
@@ -34,11 +33,6 @@ class MySQL(MySQLFamily):
     section = "mysqld"
     start_timeout = 120.0
 
-    def start(self, timeout: float | None = None) -> Self:
-        """See :meth:`Server.start`; the time that a download takes does not count."""
-        self._check()
-        return super().start(timeout)
-
     def _check(self) -> None:
         mysqld()
 
@@ -46,7 +40,7 @@ class MySQL(MySQLFamily):
         self._space.fresh_folder("data")
         setup = self._write_setup()
         try:
-            # Nothing is lost if this ends half-way: it is begun anew.
+            # No data is lost if this fails half-way, since the next start begins anew.
             hasty = ("--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0", "--disable-log-bin")
             self._run(self._mysqld("--initialize-insecure", f"--init-file={setup}", *hasty))
         finally:
@@ -64,24 +58,24 @@ class MySQL(MySQLFamily):
         host: str | None = None,
         port: int | None = None,
     ) -> str:
-        """See :meth:`Database.url_for`; over another port without TLS, so that a proxy can read what it passes on."""
+        """Return the URL with some parts replaced. With another port it disables TLS, so that a proxy can read it."""
         url = super().url_for(user, password, database, host=host, port=port)
         return url if port in {None, self.port} else f"{url}&ssl_disabled=true"
 
     def _ready(self) -> bool:
-        """Log in once: clients without TLS can use ``caching_sha2_password`` only for a user that it knows already."""
+        """Log in once: without TLS, ``caching_sha2_password`` works only for users that the server has cached."""
         with socket.create_connection((self.host, self.port), timeout=PROBE_SECONDS) as plain:
             greeting = _packet(plain)
             if not greeting or greeting[0] != PROTOCOL:
                 return False
             after_version = greeting.index(0, 1) + 1
             offered = int.from_bytes(greeting[after_version + 13 : after_version + 15], "little")
-            if not offered & _TLS:  # switched off in the settings
+            if not offered & _TLS:  # TLS is disabled in the settings
                 return True
             head = struct.pack("<IIB23x", _CAPABILITIES, 2**24 - 1, _UTF8)
             _send(plain, 1, head)
             with _context().wrap_socket(plain) as secure:
-                # No scramble of the password, so that the server asks for the password itself.
+                # A random scramble is not valid, so the server asks for the password itself.
                 scramble = bytes([32]) + secrets.token_bytes(32)
                 _send(secure, 2, head + self.user.encode() + b"\0" + scramble + b"caching_sha2_password\0")
                 if _packet(secure) == _FULL_LOGIN:
@@ -94,7 +88,7 @@ class MySQL(MySQLFamily):
         settings: dict[str, Setting] = {
             "secure-file-priv": "NULL",
             "mysqlx": False,
-            "performance-schema": False,  # half of the memory
+            "performance-schema": False,  # it takes half of the memory
             **program.settings,
         }
         return Command([*program.command, f"--defaults-file={self._write_config(settings)}", *options])
@@ -102,14 +96,14 @@ class MySQL(MySQLFamily):
 
 @dataclass(frozen=True)
 class Mysqld:
-    """What runs ``mysqld``, and where its own files are if not at their usual places."""
+    """The command that runs ``mysqld``, and settings for the paths of its files if they are not at the usual places."""
 
     command: list[str | Path]
     settings: dict[str, Setting] = field(default_factory=dict)
 
 
 def mysqld() -> Mysqld:
-    """Find MySQL's server program; the first call on a machine without it downloads about 60 MB."""
+    """Find MySQL's server program. The first call on a machine without it downloads about 60 MB."""
     for path in (None, ":".join(programs.SYSTEM_FOLDERS)):
         found = shutil.which("mysqld", path=path)
         if found and _is_mysql(found):
@@ -127,7 +121,7 @@ def mysqld() -> Mysqld:
 
 
 def _is_mysql(program: str) -> bool:
-    """MariaDB installs a ``mysqld`` as well."""
+    """Return whether the program is MySQL's: MariaDB installs a ``mysqld`` as well."""
     answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
     return answer.returncode == 0 and "MariaDB" not in answer.stdout
 
@@ -158,7 +152,8 @@ def _send(link: socket.socket, number: int, payload: bytes) -> None:
 
 
 def _context() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # to a server of our own on this machine: nothing to verify
+    # the server is ours and on this machine, so there is nothing to verify
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context

@@ -1,4 +1,4 @@
-"""What the servers that speak MySQL's protocol have in common."""
+"""The base class of servers that speak MySQL's protocol."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ class MySQLFamily(Database):
     def _write_config(self, particular: Mapping[str, Setting] | None = None) -> Path:
         settings: dict[str, Setting] = {
             "datadir": str(self._space.path / "data"),
-            "tmpdir": str(self._space.path / "data"),  # a starting server removes the temporary tables there
+            "tmpdir": str(self._space.path / "data"),  # a starting server removes leftover temporary tables there
             "bind-address": self.host,
             "port": self.port,
-            "socket": f"{self.section}.sock",  # in the data directory: an absolute path may be too long for a socket
+            # relative to the data directory: an absolute path may be too long for a socket
+            "socket": f"{self.section}.sock",
             "pid-file": f"{self.section}.pid",
-            "skip-name-resolve": True,  # or every probe that hangs up counts against the host
+            "skip-name-resolve": True,  # without it, each probe that disconnects counts towards blocking the host
             "local-infile": True,
             "character-set-server": "utf8mb4",
             "max-connections": 200,
@@ -40,7 +41,7 @@ class MySQLFamily(Database):
         return self._space.private_file("my.cnf", f"[{self.section}]\n" + "".join(lines))
 
     def _write_setup(self, before: str = "") -> Path:
-        """The statements that make the database and its user."""
+        """Write the SQL file that creates the database and its user."""
         return self._space.private_file(
             "setup.sql",
             f"{before}CREATE DATABASE {self.database} CHARACTER SET utf8mb4;\n"
@@ -49,7 +50,7 @@ class MySQLFamily(Database):
         )
 
     def _ready(self) -> bool:
-        """Wait for the greeting, which the server sends only once it serves clients."""
+        """Read the greeting, which the server sends only once it serves clients."""
         with socket.create_connection((self.host, self.port), timeout=PROBE_SECONDS) as connection:
             greeting = connection.recv(4096)
             return len(greeting) > 4 and greeting[4] == PROTOCOL

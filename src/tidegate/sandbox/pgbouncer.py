@@ -18,10 +18,10 @@ _TLS_REQUEST = struct.pack(">ii", 8, 80877103)
 
 
 class PgBouncer(Server):
-    """PgBouncer in transaction mode: a session of the server belongs to a client for one transaction only.
+    """PgBouncer in transaction mode: a client has a server session for one transaction only.
 
-    ``url`` is the server's with PgBouncer's port; every user of the server can log in. ``settings`` are those of its
-    section ``[pgbouncer]``, such as ``{"default_pool_size": 5}``.
+    ``url`` is the server's URL with PgBouncer's port. Every user of the server can log in. ``settings`` are those of
+    its section ``[pgbouncer]``, such as ``{"default_pool_size": 5}``.
     """
 
     title = "PgBouncer"
@@ -42,7 +42,7 @@ class PgBouncer(Server):
 
     @property
     def url(self) -> str:
-        """Where and as whom to connect, password included."""
+        """The URL to connect to, including user and password."""
         return self._server.url_for(port=self.port)
 
     def _check(self) -> None:
@@ -76,7 +76,7 @@ class PgBouncer(Server):
         return Command([find_program("pgbouncer", package=_PACKAGE), config])
 
     def _ready(self) -> bool:
-        """Ask whether it speaks TLS: any answer comes from a server that serves clients."""
+        """Ask whether it supports TLS. Any answer shows that it serves clients."""
         with socket.create_connection((self.host, self.port), timeout=PROBE_SECONDS) as connection:
             connection.sendall(_TLS_REQUEST)
             return connection.recv(1) in {b"S", b"N"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 from tidegate.sandbox.errors import SandboxError
@@ -23,7 +24,7 @@ def _first_ephemeral() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Tell whether nobody listens on a loopback port."""
+    """Return whether no process listens on a loopback port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -35,16 +36,39 @@ def is_free(port: int) -> bool:
     return True
 
 
-def free_port() -> int:
-    """Return a free port that this process has not been given before.
+def listener_on(port: int) -> str:
+    """Describe the process that listens on a port, for people: its id and its command, as far as this user may see."""
+    sockets = {f"socket:[{inode}]" for table in ("tcp", "tcp6") for inode in _listening(Path("/proc/net", table), port)}
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                if any(str(link.readlink()) in sockets for link in (process / "fd").iterdir()):
+                    return f"process {process.name} ({(process / 'comm').read_text().strip()})"
+            except OSError:  # it has ended, or belongs to another user
+                continue
+    return f"a process that this user may not see (as root: ss -ltnp 'sport = :{port}')"
 
-    It lies below the range that the kernel takes ports of outgoing connections from. A server that was killed
-    finds its port free when it is restarted, and no client that keeps trying connects to itself meanwhile.
+
+def _listening(table: Path, port: int) -> Iterator[str]:
+    try:
+        lines = table.read_text().splitlines()[1:]
+    except OSError:
+        return
+    for fields in map(str.split, lines):
+        if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+            yield fields[9]
+
+
+def free_port() -> int:
+    """Return a free port that was not returned before in this process.
+
+    It lies below the range from which the kernel picks ports of outgoing connections. So a killed server finds its port
+    free when it restarts, and no client that keeps connecting to that port connects to itself meanwhile.
     """
     highest = _first_ephemeral()
     low, high = (_LOWEST, highest) if highest > _LOWEST + 1_000 else (32_768, 61_000)
     for _ in range(_ATTEMPTS):
-        port = random.randrange(low, high)  # noqa: S311 - no secret
+        port = random.randrange(low, high)  # noqa: S311 - not a secret
         if port not in _given and is_free(port):
             _given.add(port)
             return port

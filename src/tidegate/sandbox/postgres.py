@@ -16,14 +16,14 @@ DEBIAN_ROOT = Path("/usr/lib/postgresql")
 
 
 class Postgres(Database):
-    """PostgreSQL, durable as it comes; every connection is over TCP and authenticated by SCRAM.
+    """PostgreSQL with its default durability. All connections use TCP and SCRAM authentication.
 
     ``user`` is a superuser. ``settings`` are server parameters, such as ``{"max_connections": 20}``.
     """
 
     title = "PostgreSQL"
     accounts = ("postgres",)
-    stop_signal = signal.SIGINT  # "fast": SIGTERM would wait for the clients to leave
+    stop_signal = signal.SIGINT  # "fast" shutdown; SIGTERM would wait for the clients to disconnect
     scheme = "postgresql+psycopg"
 
     def _check(self) -> None:
@@ -31,7 +31,7 @@ class Postgres(Database):
 
     def _programs(self) -> Path:
         folders = sorted(DEBIAN_ROOT.glob("*/bin"), key=_version, reverse=True)
-        # A distribution may link one program into PATH and not the others: follow the link to its siblings.
+        # A distribution may link only one of the programs into PATH, so follow the link to find the others.
         return find_program("initdb", package="postgresql", folders=folders).resolve().parent
 
     def _initialise(self) -> None:
@@ -50,7 +50,7 @@ class Postgres(Database):
                         "--auth=scram-sha-256",
                         "--encoding=UTF8",
                         "--locale=C",
-                        "--no-sync",  # spares the start; everything written later is synced
+                        "--no-sync",  # makes the start faster; everything written later is synced
                         "--no-instructions",
                     ]
                 )
@@ -63,7 +63,8 @@ class Postgres(Database):
     def _command(self) -> Command:
         space = self._space
         data = space.path / "data"
-        # Left by a kill. The supervisor has seen all processes end, so whoever has that number now is a stranger.
+        # A kill leaves this file behind. The supervisor has seen all processes end, so a process with that id is a
+        # different one.
         (data / "postmaster.pid").unlink(missing_ok=True)
         access = space.private_file("pg_hba.conf", f"host all all {self.host}/32 scram-sha-256\n")
         settings: dict[str, Setting] = {
@@ -81,7 +82,7 @@ class Postgres(Database):
         return Command([self._programs() / "postgres", "-D", data, "-c", f"config_file={config}"])
 
     def _ready(self) -> bool:
-        """Introduce ourselves: a server that is still starting or recovering refuses before it asks for a password."""
+        """Begin to log in. A server that is still starting or recovering refuses before it asks for a password."""
         body = struct.pack(">i", 196608) + f"user\0{self.user}\0database\0{self.database}\0\0".encode()
         with socket.create_connection((self.host, self.port), timeout=PROBE_SECONDS) as connection:
             connection.sendall(struct.pack(">i", len(body) + 4) + body)

@@ -1,4 +1,4 @@
-"""A server's processes, held by a supervisor."""
+"""The processes of a server, run by a supervisor process."""
 
 from __future__ import annotations
 
@@ -26,6 +26,14 @@ _KILL_SECONDS = 30.0
 _SLICE_SECONDS = 0.05
 
 
+# Servers get no other variables, because those may hold secrets of the program that starts them.
+_INHERITED = ("PATH", "JAVA_HOME", "LD_LIBRARY_PATH", "TMPDIR", "TZ")
+
+
+def _inherited() -> dict[str, str]:
+    return {name: os.environ[name] for name in _INHERITED if name in os.environ}
+
+
 @dataclass(frozen=True)
 class Command:
     """A program to run as the server's user, in the server's directory."""
@@ -36,7 +44,7 @@ class Command:
 
 
 class Process:
-    """The processes of one server: a supervisor that lives as long as the directory, and what it launches.
+    """The processes of one server: a supervisor that runs as long as the directory exists, and what it launches.
 
     The supervisor kills the server and removes a temporary directory when this process ends, however it ends.
     """
@@ -63,10 +71,11 @@ class Process:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd="/",
+                env=_inherited(),
                 start_new_session=True,
                 bufsize=0,
             )
-        assert self._supervisor.stdin is not None  # noqa: S101 - PIPE was asked for
+        assert self._supervisor.stdin is not None  # noqa: S101 - opened with PIPE
         assert self._supervisor.stdout is not None  # noqa: S101
         self._requests = self._supervisor.stdin
         self._replies = self._supervisor.stdout
@@ -80,7 +89,7 @@ class Process:
 
     @property
     def running(self) -> bool:
-        """Whether the launched process lives."""
+        """Whether the launched process is running."""
         with self._lock:
             while self._receive(0) is not None:
                 pass
@@ -93,7 +102,7 @@ class Process:
             "argv": [str(argument) for argument in command.argv],
             "cwd": str(self._workspace.path),
             "env": {
-                **os.environ,
+                **_inherited(),
                 "HOME": str(self._workspace.path),
                 "LC_ALL": "C",
                 **(command.environment or {}),
@@ -119,10 +128,13 @@ class Process:
         return status
 
     def wait(self, timeout: float) -> int | None:
-        """Wait until the launched process and all that it started is gone; return its status, or None if it lives."""
+        """Wait until the launched process and all its descendants are gone.
+
+        Returns its exit status, or ``None`` if some are still running after ``timeout``.
+        """
         deadline = time.monotonic() + timeout
         while True:
-            with self._lock:  # taken in slices, so that another thread may kill what this one waits for
+            with self._lock:  # held for short slices, so that another thread may kill what this one waits for
                 while self._pid is not None and self._receive(min(_SLICE_SECONDS, timeout)) is not None:
                     pass
                 if self._pid is None:
@@ -131,21 +143,21 @@ class Process:
                 return None
 
     def signal(self, number: signal.Signals, *, everyone: bool = False) -> None:
-        """Send a signal to the launched process, or to everything that it started as well."""
+        """Send a signal to the launched process; with ``everyone``, to all its descendants as well."""
         with self._lock:
             answer = self._ask({"signal": int(number), "all": everyone})
             if "error" in answer:
                 raise SandboxError(f"Signal {number.name} could not be sent: {answer['error']}.")
 
     def kill(self) -> None:
-        """End everything that was launched, at once, and return when it is gone."""
+        """Kill everything that was launched, and wait until it is gone."""
         if self.running:
             self.signal(signal.SIGKILL, everyone=True)
             if self.wait(_KILL_SECONDS) is None:
                 raise SandboxError(f"A process survived SIGKILL for {_KILL_SECONDS:g} s; is its disk hanging?")
 
     def close(self) -> None:
-        """Let the supervisor go: it kills what is left and removes a temporary directory."""
+        """End the supervisor, which kills what is left and removes a temporary directory."""
         with self._lock:
             with contextlib.suppress(BrokenPipeError):
                 self._requests.close()
@@ -172,7 +184,7 @@ class Process:
         raise SandboxError("The supervisor of the server does not answer; was it killed?")
 
     def _receive(self, timeout: float) -> Mapping[str, Any] | None:
-        """Return the next event, having noted the end of the server if that is what it says."""
+        """Return the next event, or ``None`` if there is none in time. Notes the end of the server."""
         deadline = time.monotonic() + timeout
         while b"\n" not in self._pending:
             if self._gone or self._replies.closed:

@@ -1,4 +1,4 @@
-"""Finding the programs of the servers."""
+"""Finding the programs of servers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tidegate.java import runtime
 from tidegate.sandbox.errors import SandboxError, as_sandbox_error
 
 SYSTEM_FOLDERS: tuple[str, ...] = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-"""Servers are often installed where an ordinary user's PATH does not look."""
+"""Where servers are often installed; an ordinary user's PATH lacks these folders."""
 
 
 def find_program(name: str, *, package: str, folders: Iterable[str | Path] = ()) -> Path:
-    """Return the path of a program: on PATH, else in the given folders, else where system daemons are."""
+    """Return the path of a program: from PATH, the given folders, or the folders of system daemons, in this order."""
     for path in (None, os.pathsep.join(str(folder) for folder in (*folders, *SYSTEM_FOLDERS))):
         if found := shutil.which(name, path=path):
             return Path(found)

@@ -1,4 +1,4 @@
-"""A TCP proxy that misbehaves on request."""
+"""A TCP proxy that simulates network faults on request."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _PORT_ATTEMPTS = 5
 
 
 class Proxy(Lifetime):
-    """Stands between clients and a server, on a loopback port of its own.
+    """Passes data between clients and a server, on its own loopback port.
 
-    Every method takes effect before it returns. The proxy knows nothing of the protocols that pass through it.
+    Every method has taken effect when it returns. The proxy knows nothing of the protocols that pass through it.
     """
 
     def __init__(self, target_host: str, target_port: int) -> None:
@@ -44,11 +44,11 @@ class Proxy(Lifetime):
 
     @property
     def connections(self) -> int:
-        """How many connections there are at present."""
+        """The number of current connections."""
         return len(self._relays)
 
     def start(self) -> Self:
-        """Begin to pass everything through."""
+        """Start to pass everything through."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._loop.run_forever, name=f"proxy-{self.port}", daemon=True)
@@ -61,7 +61,7 @@ class Proxy(Lifetime):
         return self
 
     def stop(self) -> None:
-        """Drop all connections and leave the port."""
+        """Drop all connections and close the port."""
         if self._loop is None or self._thread is None:
             return
         self._call(self._cut())
@@ -75,22 +75,22 @@ class Proxy(Lifetime):
         self._call(self._cut())
 
     def delay(self, seconds: float) -> None:
-        """Hold back each piece of data, in each direction, for a while."""
+        """Delay each piece of data, in each direction, by this many seconds."""
         self._call(self._set(lag=seconds))
 
     def black_hole(self) -> None:
-        """Accept connections and data but pass nothing on, not even that a side has gone, until :meth:`restore`."""
+        """Accept connections and data but pass nothing on, not even a disconnect, until :meth:`restore`."""
         self._call(self._set(swallowing=True))
 
     def restore(self) -> None:
-        """Work properly again; traps are disarmed, and connections that lost something in a black hole are dropped."""
+        """Work normally again. Disarms the traps, and drops connections that lost data in a black hole."""
         self._call(self._restore())
 
     def swallow_one_reply(self, after: Match) -> Trap:
-        """Lose the server's answer to one message, once the server has done what the message says.
+        """Lose the server's reply to one message, after the server has processed the message.
 
-        The first connection whose client sends ``after`` is meant. Its message is passed on; what the server
-        answers is not, and when the server has finished, the client finds the connection closed.
+        This applies to the first connection whose client sends ``after``. The message is passed on, the reply is not,
+        and when the server has finished, the client finds the connection closed.
         """
         return self._call(self._arm(Trap(after, Loses.REPLY)))
 
@@ -99,7 +99,7 @@ class Proxy(Lifetime):
         return self._call(self._arm(Trap(match, Loses.REQUEST)))
 
     def trapped(self, relay: Relay, data: bytes) -> Trap | None:
-        """Return the trap that a client's data springs, which is thereby used up; called by the relays."""
+        """Return the trap that a client's data triggers, and disarm it. Called by the relays."""
         for trap in self._traps:
             if trap.sees(relay, data):
                 self._traps.remove(trap)
@@ -141,9 +141,14 @@ class Proxy(Lifetime):
             trap.forget(relay)
 
     async def _cut(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            for each in listener.sockets:
+                asyncio.get_running_loop().remove_reader(each)
+            # asyncio forgets a connection that was accepted just before close(), and its client would wait forever.
+            for _ in range(3):
+                await asyncio.sleep(0)
+            listener.close()
         await self._drop(list(self._relays))
 
     async def _restore(self) -> None:

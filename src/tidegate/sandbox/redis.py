@@ -11,7 +11,7 @@ from tidegate.sandbox.server import PROBE_SECONDS, Setting
 
 
 class Redis(Database):
-    """Redis with a password and an append-only file, so that what was acknowledged survives a kill.
+    """Redis with a password and an append-only file, so that acknowledged writes survive a kill.
 
     ``settings`` are directives of its configuration file, such as ``{"maxmemory": "64mb"}``.
     """
@@ -44,7 +44,7 @@ class Redis(Database):
         return Command([find_program("redis-server", package="redis-server"), config])
 
     def _ready(self) -> bool:
-        """Log in and ask for a sign of life; a server that still loads its data refuses."""
+        """Log in and send a PING. A server that is still loading its data refuses."""
         with socket.create_connection((self.host, self.port), timeout=PROBE_SECONDS) as connection:
             connection.sendall(f"AUTH {self.password}\r\nPING\r\n".encode())
             answer = b""

@@ -1,4 +1,4 @@
-"""One connection through a proxy."""
+"""One connection through the proxy."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from tidegate.sandbox.trap import Loses, Trap
 
 _CHUNK = 64 * 1024
 _PAUSE_SECONDS = 0.1
-"""A client that has been silent for so long after a message has sent all of it."""
+"""Seconds of silence after which a client's message is taken to be complete."""
 
 
 class Conditions(Protocol):
-    """What the network is like at present."""
+    """The current network faults, which the proxy defines."""
 
     @property
     def lag(self) -> float:
-        """Seconds by which each piece of data is late, in each direction."""
+        """Delay in seconds of each piece of data, in each direction."""
 
     @property
     def swallowing(self) -> bool:
-        """Whether everything disappears."""
+        """Whether all data is discarded."""
 
     def trapped(self, relay: Relay, data: bytes) -> Trap | None:
-        """Return the trap that a client's data springs, which is thereby used up."""
+        """Return the trap that a client's data triggers, and disarm it."""
 
 
 class Relay:
-    """Carries bytes between a client and the server until one of them leaves, or until it is cancelled."""
+    """Passes bytes between a client and the server until one of them disconnects, or until it is cancelled."""
 
     def __init__(self, conditions: Conditions, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._conditions = conditions
@@ -38,10 +38,10 @@ class Relay:
         self._trap: Trap | None = None
         self._swallowed = b""
         self.lossy = False
-        """Whether something was swallowed, so that the two sides can no longer understand each other."""
+        """Whether data was discarded, so that the two sides can no longer understand each other."""
 
     async def run(self, host: str, port: int) -> None:
-        """Carry until the end, then leave both sides."""
+        """Pass data until the end, then close both sides."""
         try:
             if self._conditions.swallowing:
                 await self._silence()
@@ -51,7 +51,7 @@ class Relay:
             finally:
                 await _drop(writer)
         except OSError:
-            pass  # one side has left, and closing is how the other learns of it
+            pass  # one side has disconnected; closing tells the other
         finally:
             await _drop(self._client_writer)
         if self._trap is not None:
@@ -89,10 +89,10 @@ class Relay:
             server.transport.abort()
 
     async def _finish(self, server: asyncio.StreamWriter) -> None:
-        """Pass on what belongs to the trapped message, until the client awaits an answer and the server has given one.
+        """Pass on the rest of the trapped message, until the client waits for a reply and the server has sent one.
 
-        The answer may be to an earlier message. So the server is then told that no more will come: once it has read to
-        the end of what it was sent and hangs up in turn, all of it is done.
+        That reply may belong to an earlier message. So the server is then told that no more data will come. When it has
+        read everything and disconnects in turn, it has processed the whole message.
         """
         while True:
             try:
@@ -120,7 +120,7 @@ class Relay:
             await self._silence()
 
     async def _silence(self) -> None:
-        """Keep one side from learning that the other has gone, until the proxy ends it."""
+        """Keep each side from noticing that the other has disconnected, until the proxy ends the connection."""
         self.lossy = True
         await asyncio.get_running_loop().create_future()
 

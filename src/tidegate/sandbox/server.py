@@ -1,4 +1,4 @@
-"""What all servers of the sandbox have in common: how they start, end, freeze and come back."""
+"""The base class of the sandbox's servers: how they start, stop, freeze and restart."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import ClassVar, NoReturn, Self
 from tidegate.sandbox.account import Account
 from tidegate.sandbox.errors import PortTakenError, SandboxError
 from tidegate.sandbox.lifetime import Lifetime
-from tidegate.sandbox.ports import LOOPBACK, free_port, is_free
+from tidegate.sandbox.ports import LOOPBACK, free_port, is_free, listener_on
 from tidegate.sandbox.process import Command, Process
 from tidegate.sandbox.workspace import Workspace, require_space
 
 Setting = str | int | float | bool
-"""A value of a server's configuration; booleans are written the way the server spells them."""
+"""A value in a server's configuration. Booleans are written in the server's own syntax."""
 
 PROBE_SECONDS = 1.0
-"""How long one look at a starting server may take; it is looked at again until it is ready or the time is up."""
+"""Timeout of one readiness check. The check is repeated until the server is ready or the start times out."""
 
 _PORT_ATTEMPTS = 5
 _PROBE_INTERVAL = 0.02
@@ -28,11 +28,11 @@ _TAIL_LINES = 30
 
 
 class Server(Lifetime):
-    """A real server as a child process, on a loopback port, with a directory of its own.
+    """A real server as a child process, on a loopback port, with its own directory.
 
-    Without ``directory`` it lives in a temporary one, which :meth:`stop` removes unless ``keep`` is set. With
-    ``directory`` the data stays, and a later server of the same kind on the same directory continues with it.
-    ``settings`` are added to the server's configuration and win over what the sandbox chose.
+    Without ``directory`` it uses a temporary one, which :meth:`stop` removes unless ``keep`` is set. With ``directory``
+    the data stays, and a later server of the same kind continues with it. ``settings`` are added to the server's
+    configuration and override those of the sandbox.
     """
 
     title: ClassVar[str]
@@ -70,17 +70,17 @@ class Server(Lifetime):
 
     @property
     def directory(self) -> Path:
-        """Where data, configuration and log are."""
+        """The directory with data, configuration and log."""
         return self._space.path
 
     @property
     def log_path(self) -> Path:
-        """The file with everything that the server printed."""
+        """The file with all output of the server."""
         return self._space.log
 
     @property
     def running(self) -> bool:
-        """Whether the server's process exists; a paused one does."""
+        """Whether the server's process exists, even if it is paused."""
         return self._process is not None and self._process.running
 
     @property
@@ -89,7 +89,7 @@ class Server(Lifetime):
         return None if self._process is None else self._process.pid
 
     def log_tail(self, lines: int = _TAIL_LINES) -> str:
-        """Return the end of the log, with secrets blotted out."""
+        """Return the last lines of the log, with secrets masked."""
         if self._workspace is None or not self._workspace.log.exists():
             return ""
         text = "\n".join(self._workspace.log.read_text(errors="replace").splitlines()[-lines:])
@@ -98,9 +98,13 @@ class Server(Lifetime):
         return text
 
     def start(self, timeout: float | None = None) -> Self:
-        """Start the server, on the data that it has or else on new, and return when clients can use it."""
+        """Start the server, on its existing data or else on new data, and return when clients can use it.
+
+        ``timeout`` does not include a download.
+        """
         if self.running:
             return self
+        self._check()
         deadline = time.monotonic() + (self.start_timeout if timeout is None else timeout)
         comes_back = self._workspace is not None
         for attempt in range(1, _PORT_ATTEMPTS + 1):
@@ -118,30 +122,30 @@ class Server(Lifetime):
         raise AssertionError("unreachable")
 
     def stop(self, timeout: float | None = None) -> None:
-        """End the server gracefully, or by force when that takes too long, and remove its temporary directory."""
+        """Stop the server gracefully, or by force when that takes too long, and remove its temporary directory."""
         try:
             self._end(self.stop_timeout if timeout is None else timeout)
         finally:
             self._close()
 
     def kill(self) -> None:
-        """End the server with SIGKILL, together with every process it started. The data stays until :meth:`stop`."""
+        """Kill the server with all its descendant processes (SIGKILL). The data stays until :meth:`stop`."""
         if self._process is not None:
             self._process.kill()
         self._paused = False
 
     def pause(self) -> None:
-        """Freeze the server and every process it started (SIGSTOP)."""
+        """Freeze the server and all its descendant processes (SIGSTOP)."""
         self._running_process.signal(signal.SIGSTOP, everyone=True)
         self._paused = True
 
     def resume(self) -> None:
-        """Let a paused server go on (SIGCONT)."""
+        """Let a paused server continue (SIGCONT)."""
         self._running_process.signal(signal.SIGCONT, everyone=True)
         self._paused = False
 
     def restart(self, timeout: float | None = None) -> Self:
-        """Start the server again on the same data and port, after a graceful end if it is still running."""
+        """Start the server again on the same data and port; stop it gracefully first if it is running."""
         self._end(self.stop_timeout)
         return self.start(timeout)
 
@@ -151,22 +155,22 @@ class Server(Lifetime):
 
     @abstractmethod
     def _check(self) -> None:
-        """Raise unless the programs that the server needs are installed."""
+        """Download what the server needs; raise if a program is not installed."""
 
     def _adopt(self, workspace: Workspace) -> None:
-        """Take over what an earlier server left in the directory."""
+        """Take over what an earlier server left in the directory, such as its password."""
 
     @abstractmethod
     def _initialise(self) -> None:
-        """Prepare the data of a new server, once."""
+        """Create the data of a new server. Called once."""
 
     @abstractmethod
     def _command(self) -> Command:
-        """Write the configuration and return what starts the server."""
+        """Write the configuration, and return the command that starts the server."""
 
     @abstractmethod
     def _ready(self) -> bool:
-        """Tell whether clients can use the server; may raise OSError when they cannot."""
+        """Return whether clients can use the server. May raise ``OSError`` if they cannot."""
 
     def _ports(self) -> Sequence[int]:
         return (self.port,)
@@ -190,7 +194,6 @@ class Server(Lifetime):
         return self._process
 
     def _start(self, deadline: float) -> None:
-        self._check()
         workspace, process = self._open()
         if not workspace.initialised:
             self._initialise()
@@ -208,7 +211,7 @@ class Server(Lifetime):
 
     def _probe(self) -> bool:
         try:
-            # The process is looked at last: the answer may have come from another server on that port.
+            # The process is checked last: the answer may have come from another server on that port.
             return self._ready() and self.running
         except OSError:
             return False
@@ -228,7 +231,7 @@ class Server(Lifetime):
         return self._workspace, self._process
 
     def _run(self, command: Command) -> None:
-        """Run one step of the preparation."""
+        """Run one command of the preparation; raise if it fails."""
         status = self._process.run(command, self.start_timeout) if self._process else None
         if status != 0:
             name = Path(command.argv[0]).name
@@ -240,12 +243,12 @@ class Server(Lifetime):
         for port in self._ports():
             if not is_free(port):
                 raise PortTakenError(
-                    f"{self.title} could not start: another process listens on {self.host}:{port}. "
-                    "End that process, or leave the choice of the port to the sandbox."
+                    f"{self.title} could not start: {self.host}:{port} is taken by {listener_on(port)}. "
+                    "End that process, or choose another port."
                 )
 
     def _explain_death(self, process: Process) -> NoReturn:
-        self._require_ports()  # someone may have been faster
+        self._require_ports()  # another process may have taken the port
         raise SandboxError(f"{self.title} died while starting (status {process.wait(0)}).{self._told()}")
 
     def _told(self, lines: int = _TAIL_LINES) -> str:
@@ -263,7 +266,7 @@ class Server(Lifetime):
             process.kill()
 
     def _clean_up(self, comes_back: bool) -> None:
-        """After a failed start: keep data that was there before, and nothing else."""
+        """Clean up after a failed start: keep only data that existed before."""
         if comes_back:
             self.kill()
         else:

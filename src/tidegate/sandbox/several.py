@@ -14,10 +14,10 @@ _ATTEMPTS = 3
 
 
 class Several(Lifetime):
-    """All of them run, or none does."""
+    """A set of servers of which all run or none."""
 
     def start(self, timeout: float | None = None) -> Self:
-        """Start them all, and return when each knows of the others."""
+        """Start all servers, and return when they know each other."""
         if self._has_started:
             return self
         attempts = 0
@@ -41,4 +41,4 @@ class Several(Lifetime):
 
     @abstractmethod
     def _start(self, timeout: float | None) -> None:
-        """Try once, on new ports."""
+        """Make one attempt, on new ports."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,15 +10,16 @@ from tidegate.sandbox.errors import SandboxError
 from tidegate.sandbox.executor import Executor
 from tidegate.sandbox.server import Setting
 from tidegate.sandbox.several import Several
-from tidegate.sandbox.spark_nodes import SparkMaster, SparkWorker
+from tidegate.sandbox.spark_nodes import SparkMaster, SparkWorker, authentication
 
 __all__ = ["SparkCluster"]
 
 
 class SparkCluster(Several):
-    """A master and some workers, each a process of its own, to be killed, paused and restarted one by one.
+    """A master and workers, each its own process, that can be killed, paused and restarted one by one.
 
-    ``cores`` and ``memory`` are of each worker; ``settings`` are those of Spark's own daemons.
+    ``cores`` and ``memory`` are those of each worker. ``settings`` are those of Spark's daemons. A driver needs the
+    settings in ``conf``, which hold a secret: without it, anybody on the machine could have the cluster run code.
     """
 
     def __init__(
@@ -31,6 +33,7 @@ class SparkCluster(Several):
         if workers < 1:
             raise SandboxError(f"A Spark cluster needs at least one worker, not {workers}.")
         self._size, self._cores, self._memory, self._settings = workers, cores, memory, dict(settings or {})
+        self._secret = secrets.token_hex(32)
         self._master: SparkMaster | None = None
         self._workers: tuple[SparkWorker, ...] = ()
 
@@ -48,8 +51,13 @@ class SparkCluster(Several):
 
     @property
     def url(self) -> str:
-        """What drivers are given as master: ``spark://…``."""
+        """The master URL for drivers: ``spark://…``."""
         return self.master.url
+
+    @property
+    def conf(self) -> dict[str, str]:
+        """The settings with which a driver may use the cluster; they hold a secret that is new in each cluster."""
+        return authentication(self._secret)
 
     @property
     def executors(self) -> tuple[Executor, ...]:
@@ -57,9 +65,9 @@ class SparkCluster(Several):
         return tuple(executor for worker in self._workers for executor in worker.executors)
 
     def stop(self) -> None:
-        """End all processes, executors as well, and remove their directories."""
+        """End all processes, including executors, and remove their directories."""
         for worker in self._workers:
-            worker.kill()  # gracefully it would wait for its executors to tell the driver
+            worker.kill()  # a graceful stop waits for its executors to report to the driver
             worker.stop()
         if self._master is not None:
             self._master.stop()
@@ -70,9 +78,16 @@ class SparkCluster(Several):
         return self._master is not None
 
     def _start(self, timeout: float | None) -> None:
-        self._master = SparkMaster(settings=self._settings).start(timeout)
+        self._master = SparkMaster(settings=self._settings, secret=self._secret).start(timeout)
         self._workers = tuple(
-            SparkWorker(self._master, cores=self._cores, memory=self._memory, host=host, settings=self._settings)
+            SparkWorker(
+                self._master,
+                cores=self._cores,
+                memory=self._memory,
+                host=host,
+                settings=self._settings,
+                secret=self._secret,
+            )
             for host in self._hosts()
         )
         with ThreadPoolExecutor(self._size) as pool:
@@ -80,5 +95,5 @@ class SparkCluster(Several):
                 pass
 
     def _hosts(self) -> list[str]:
-        """An address for each worker: on one that it takes for the same machine Spark runs no task a second time."""
+        """Return a separate address for each worker: Spark starts no second attempt at a task on the same host."""
         return [f"127.0.0.{1 + number % 254}" for number in range(self._size)]

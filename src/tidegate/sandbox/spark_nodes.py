@@ -1,9 +1,10 @@
-"""Master and workers of a standalone Spark cluster."""
+"""The master and the workers of a standalone Spark cluster."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from http.client import HTTPConnection, HTTPException
@@ -17,19 +18,20 @@ from tidegate.sandbox.process import Command
 from tidegate.sandbox.programs import find_java
 from tidegate.sandbox.server import PROBE_SECONDS, Server, Setting
 
-__all__ = ["SparkMaster", "SparkWorker"]
+__all__ = ["SparkMaster", "SparkWorker", "authentication"]
 
 _FAST_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 class _Node(Server):
-    """What master and workers have in common: a program of Spark, and a page that tells how it is."""
+    """The base class of master and workers: a Spark daemon with a web page that reports its state."""
 
     start_timeout = 90.0
 
-    def __init__(self, *, settings: Mapping[str, Setting] | None = None) -> None:
+    def __init__(self, *, settings: Mapping[str, Setting] | None = None, secret: str | None = None) -> None:
         super().__init__(settings=settings)
         self._page_port: int | None = None
+        self._secret = {} if secret is None else authentication(secret)
 
     @property
     def page_port(self) -> int:
@@ -40,7 +42,7 @@ class _Node(Server):
 
     @abstractmethod
     def _arguments(self) -> Sequence[str]:
-        """The class to run, and what it is told."""
+        """Return the Java class to run and its arguments."""
 
     def _ports(self) -> Sequence[int]:
         return (self.port, self.page_port)
@@ -56,24 +58,29 @@ class _Node(Server):
     def _initialise(self) -> None:
         for name in ("conf", "work", "local"):
             self._space.fresh_folder(name)
+        # In a file, because every user can read a process's arguments.
+        settings = "".join(f"{key} {text}\n" for key, text in self._secret.items())
+        self._space.private_file("conf/spark-defaults.conf", settings)
 
     def _command(self) -> Command:
         home, space = _spark_home(), self._space.path
         options = " ".join(f"-D{name}={_literal(value)}" for name, value in self.settings.items())
         environment = {
             "SPARK_HOME": str(home),
-            "SPARK_CONF_DIR": str(space / "conf"),  # empty: nothing of the machine's own Spark
+            "SPARK_CONF_DIR": str(space / "conf"),  # empty, so the machine's own Spark configuration is not used
             "SPARK_LOCAL_DIRS": str(space / "local"),
             "SPARK_LOCAL_IP": self.host,
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": f"{_FAST_START} {options}".strip(),
         }
+        # Executors, which workers start, run the Python of the driver.
+        environment |= {name: os.environ[name] for name in ("PYTHONPATH", "PYSPARK_PYTHON") if name in os.environ}
         common = ("--host", self.host, "--port", str(self.port), "--webui-port", str(self.page_port))
         main, *rest = self._arguments()
         return Command(["/bin/bash", home / "bin" / "spark-class", main, *common, *rest], environment)
 
     def _state(self) -> dict[str, Any]:
-        """What it tells about itself."""
+        """Return the state that the daemon reports on its web page."""
         connection = HTTPConnection(self.host, self.page_port, timeout=PROBE_SECONDS)
         try:
             connection.request("GET", "/json/")
@@ -86,17 +93,17 @@ class _Node(Server):
 
 
 class SparkMaster(_Node):
-    """The master: applications are given its ``url``."""
+    """The master. Applications connect to its ``url``."""
 
     title = "Spark's master"
 
     @property
     def url(self) -> str:
-        """What drivers are given as master."""
+        """The master URL for drivers."""
         return f"spark://{self.host}:{self.port}"
 
     def workers_alive(self) -> int:
-        """How many workers it can give work to."""
+        """Return the number of workers that it can give work to."""
         return sum(worker["state"] == "ALIVE" for worker in self._state()["workers"])
 
     def _arguments(self) -> Sequence[str]:
@@ -107,7 +114,7 @@ class SparkMaster(_Node):
 
 
 class SparkWorker(_Node):
-    """A worker: it starts an executor for each application."""
+    """A worker, which starts an executor for each application."""
 
     title = "Spark's worker"
 
@@ -119,14 +126,15 @@ class SparkWorker(_Node):
         memory: str,
         host: str = LOOPBACK,
         settings: Mapping[str, Setting] | None = None,
+        secret: str | None = None,
     ) -> None:
-        super().__init__(settings=settings)
+        super().__init__(settings=settings, secret=secret)
         self.host = host
         self._master, self._cores, self._memory = master, cores, memory
 
     @property
     def executors(self) -> tuple[Executor, ...]:
-        """The executors that run now, to be killed or paused one by one."""
+        """The running executors, which can be killed or paused one by one."""
         return () if self.pid is None else executors_below(self.pid)
 
     def _arguments(self) -> Sequence[str]:
@@ -136,6 +144,11 @@ class SparkWorker(_Node):
     def _ready(self) -> bool:
         name = self._state()["id"]
         return any(it["id"] == name and it["state"] == "ALIVE" for it in self._master._state()["workers"])
+
+
+def authentication(secret: str) -> dict[str, str]:
+    """Return the settings of everyone who takes part in a cluster that only those can join who know the secret."""
+    return {"spark.authenticate": "true", "spark.authenticate.secret": secret}
 
 
 def _spark_home() -> Path:

@@ -1,20 +1,21 @@
-"""Runs a server on behalf of another process, and ends it when that process ends.
+"""Runs a server on behalf of a parent process, and ends it when the parent ends.
 
-This file is run as a script, not imported, and needs nothing but the standard library: it has to start in
-milliseconds and to outlive anything that happens to its parent. One supervisor serves one sandbox server for
-as long as its directory exists, across kills and restarts.
+This file is run as a script, not imported, and uses only the standard library: it has to start within milliseconds and
+to survive whatever happens to its parent. One supervisor serves one sandbox server as long as its directory exists,
+across kills and restarts.
 
-The conversation is one JSON object a line. Requests arrive on standard input:
+The protocol is one JSON object per line. Requests arrive on standard input:
 
     {"launch": {"argv": [...], "cwd": ..., "env": {...}, "uid": ..., "gid": ..., "input": ...}}
     {"signal": 15, "all": false}
 
-Replies leave on standard output: ``{"pid": n}``, ``{"signalled": n}`` or ``{"error": "..."}`` for each request, and
-``{"exit": status}`` whenever the launched process *and everything that it started* is gone. What the server
-prints goes to the supervisor's standard error, which is the log file.
+Replies go to standard output: ``{"pid": n}``, ``{"signalled": n}`` or ``{"error": "..."}`` for each request, and
+``{"exit": status}`` once the launched process *and all its descendants* are gone. The server's output goes to the
+supervisor's standard error, which is the log file.
 
-When standard input ends or the parent dies, by whatever means, all processes are killed and the directory
-named on the command line is removed. A pipe alone would not do: a forked child of the parent holds it open.
+When standard input ends or the parent dies, however it dies, the supervisor kills all processes and removes the
+directory named on the command line. Watching the pipe alone would not suffice: a forked child of the parent keeps it
+open.
 """
 
 from __future__ import annotations
@@ -41,18 +42,21 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every process that the server leaves behind, so that none escapes."""
+    """Become the parent of every process that the server orphans, so that none escapes."""
     if LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
 
 
 def die_with_supervisor() -> None:
-    """Run in the new process, after its user was set: should the supervisor be killed, the server goes as well."""
+    """Make the kernel kill the server if the supervisor is killed. Runs in the new process, after its user was set."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def descendants() -> dict[int, str]:
-    """All processes below this one, with the state letter of each: PostgreSQL's backends leave the process group."""
+    """Return all descendants of this process, each with its state letter.
+
+    A process group would not do: PostgreSQL's backends leave it.
+    """
     table: dict[int, tuple[int, str]] = {}
     for entry in os.listdir("/proc"):  # noqa: PTH208 - called in a loop while processes die
         if entry.isdigit():
@@ -69,13 +73,13 @@ def descendants() -> dict[int, str]:
 
 
 def send(pid: int, number: int) -> None:
-    """Signal a process that may be gone already."""
+    """Send a signal to a process that may already be gone."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 
 
 class Supervisor:
-    """The launched process and all that it started."""
+    """The launched process and all its descendants."""
 
     def __init__(self) -> None:
         self._leader: int | None = None
@@ -91,7 +95,7 @@ class Supervisor:
             return {"error": str(error)}
 
     def _launch(self, order: dict[str, Any]) -> int:
-        with open(order["input"] or os.devnull, "rb") as source:  # noqa: PTH123 - pathlib is no shorter here
+        with open(order["input"] or os.devnull, "rb") as source:  # noqa: PTH123 - pathlib is not shorter here
             process = subprocess.Popen(  # noqa: S603 - the parent chooses what to run
                 order["argv"],
                 cwd=order["cwd"],
@@ -106,7 +110,7 @@ class Supervisor:
                 group=order["gid"],
                 extra_groups=None if order["uid"] is None else [],
             )
-        process.returncode = 0  # it is reaped here, not by the object
+        process.returncode = 0  # _reap() reaps it, not this object
         self._leader, self._status = process.pid, None
         return process.pid
 
@@ -119,7 +123,7 @@ class Supervisor:
             send(self._leader, number)
             return 1
         seen: set[int] = set()
-        # A process may fork before the signal stops it: look again until nobody is new.
+        # A process may fork before the signal stops it, so repeat until no new process appears.
         while fresh := descendants().keys() - seen:
             for pid in sorted(fresh):
                 send(pid, number)
@@ -131,7 +135,7 @@ class Supervisor:
         return len(seen)
 
     def clear(self) -> int:
-        """Kill everything that is left, and wait until it is gone."""
+        """Kill all descendants, and wait until they are gone."""
         seen: set[int] = set()
         while left := descendants().keys():
             for pid in left:
@@ -148,7 +152,7 @@ class Supervisor:
                     self._status = os.waitstatus_to_exitcode(ended[1])
 
     def collect(self) -> dict[str, Any] | None:
-        """Report the end of the launched process once, after its survivors are gone as well."""
+        """Report the end of the launched process once, after all its descendants are gone as well."""
         self._reap()
         if self._leader is None or self._status is None:
             return None
@@ -163,7 +167,7 @@ def reply(message: dict[str, Any]) -> None:
 
 
 def serve(supervisor: Supervisor, parent: int) -> None:
-    """Answer requests until the parent is gone or says goodbye."""
+    """Answer requests until the parent is gone or closes the pipe."""
     wake, waker = os.pipe()
     os.set_blocking(waker, False)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
@@ -194,7 +198,7 @@ def serve(supervisor: Supervisor, parent: int) -> None:
 
 
 def main(parent: int, directory: str) -> None:
-    """Serve, then leave nothing behind."""
+    """Serve; then kill all processes and remove the directory."""
     adopt_orphans()
     supervisor = Supervisor()
     try:

@@ -1,4 +1,4 @@
-"""The directory that a server lives in."""
+"""The directory of a server."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tidegate.sandbox.account import Account
 from tidegate.sandbox.errors import SandboxError
 
 MINIMUM_FREE_BYTES = 512 * 1024 * 1024
-"""A server is not started with less space than this: databases that run out of it fail in confusing ways."""
+"""Free space that a server needs to start. Databases that run out of space fail in confusing ways."""
 
 _KIND = "kind"
 _INITIALISED = "initialised"
 
 
 def require_space(directory: Path) -> None:
-    """Raise unless the file system below a directory has room for a server."""
+    """Raise if the file system of a directory has too little space for a server."""
     free = shutil.disk_usage(directory).free
     if free < MINIMUM_FREE_BYTES:
         raise SandboxError(
@@ -31,7 +31,10 @@ def require_space(directory: Path) -> None:
 
 @dataclass(frozen=True)
 class Workspace:
-    """Data, configuration and log of one server; the server's own user owns what it has to write or keep secret."""
+    """The directory with data, configuration and log of one server.
+
+    The server's user owns the files that it has to write or keep secret.
+    """
 
     path: Path
     account: Account | None
@@ -39,7 +42,7 @@ class Workspace:
 
     @classmethod
     def temporary_for(cls, kind: str, account: Account | None, *, keep: bool) -> Workspace:
-        """Make a new directory that the server's user can reach."""
+        """Create a temporary directory that the server's user can reach."""
         candidates = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]  # noqa: S108 - mkdtemp makes the name
         base = next((it for it in candidates if account is None or account.first_closed(it) is None), candidates[0])
         require_space(base)
@@ -50,7 +53,7 @@ class Workspace:
 
     @classmethod
     def at(cls, directory: Path, kind: str, account: Account | None) -> Workspace:
-        """Use a directory of the caller's, which stays when the server stops."""
+        """Use the caller's directory, which stays when the server stops."""
         path = directory.absolute()
         if not path.exists():
             path.mkdir(parents=True)
@@ -73,20 +76,20 @@ class Workspace:
 
     @property
     def log(self) -> Path:
-        """Where everything that the server prints goes."""
+        """The file that receives all output of the server."""
         return self.path / "server.log"
 
     @property
     def initialised(self) -> bool:
-        """Whether the one-time preparation of the data was completed."""
+        """Whether the one-time preparation of the data is complete."""
         return (self.path / _INITIALISED).exists()
 
     def mark_initialised(self) -> None:
-        """Remember that the data is complete."""
+        """Mark the preparation of the data as complete."""
         (self.path / _INITIALISED).touch()
 
     def fresh_folder(self, name: str) -> Path:
-        """Make an empty directory that only the server's user can read."""
+        """Create an empty directory that only the server's user can read."""
         folder = self.path / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
@@ -95,7 +98,7 @@ class Workspace:
         return folder
 
     def private_file(self, name: str, text: str) -> Path:
-        """Write a file that only the server's user can read; passwords go here and never into arguments."""
+        """Write a file that only the server's user can read. Passwords go here, never into arguments."""
         path = self.path / name
         path.unlink(missing_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

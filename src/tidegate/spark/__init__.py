@@ -1,8 +1,8 @@
-"""Pipelines: Kafka to a DataFrame to a table, on Spark. Needs the extra ``tidegate[spark]``."""
+"""Spark pipelines: Kafka records to a DataFrame to a database table. Needs the extra ``tidegate[spark]``."""
 
 from __future__ import annotations
 
-from tidegate.core.delivery import CommitMode
+from tidegate.core.policies import CommitMode
 from tidegate.spark.pipeline import Pipeline
 from tidegate.spark.report import BatchReport, Report
 from tidegate.spark.session import SparkOptions

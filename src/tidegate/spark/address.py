@@ -1,4 +1,4 @@
-"""The address of a ledger: how executors open the ledger that the driver has open."""
+"""The address of a ledger: what executors need to open the same ledger as the driver."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from tidegate.core.errors import ConfigurationError
+from tidegate.errors import ConfigurationError
 from tidegate.ledger import Limits, SqlLedger
 from tidegate.ledger.open import engine_at
 
@@ -23,9 +23,10 @@ _WAY_OUT = "pass the ledger's URL to the pipeline, or say all of it in connect_a
 
 @dataclass(frozen=True)
 class LedgerAddress:
-    """Goes to executors inside of their tasks, which no page, log or list of processes shows.
+    """The URL and the options that open a ledger on an executor.
 
-    ``connect_args`` are what the user's own engine gives its driver beside the URL.
+    Spark sends it inside the serialized tasks, so the password shows on no web page, in no log and in no process list.
+    ``connect_args`` holds what the engine passes to its database driver in addition to the URL.
     """
 
     url: str = field(repr=False)
@@ -35,7 +36,7 @@ class LedgerAddress:
 
     @classmethod
     def of(cls, ledger: SqlLedger) -> LedgerAddress:
-        """The address of a ledger that was opened from a URL, or from an engine that was."""
+        """Return the address of a ledger. Raises if executors cannot open it, such as for a URL without a host."""
         url, given = ledger.engine.url, _connect_args(ledger.engine)
         if not (url.host or {"host", "unix_socket", "hostaddr", "service"} & {*url.query, *given}):
             raise ConfigurationError(
@@ -45,19 +46,22 @@ class LedgerAddress:
         return cls(written, given, ledger.prefix, ledger.limits)
 
     def open(self) -> SqlLedger:
-        """The ledger, opened once in each process."""
+        """Return the ledger. It is opened once in each process and then reused."""
         return _opened(self)
 
 
 @lru_cache(maxsize=8)
 def _opened(address: LedgerAddress) -> SqlLedger:
-    engine = engine_at(address.url, address.connect_args)
+    engine = engine_at(address.url, address.connect_args, limits=address.limits)
     return SqlLedger(engine, prefix=address.prefix, limits=address.limits, owned=True)
 
 
 def _connect_args(engine: Engine) -> dict[str, Any]:
-    """What an engine gives its driver beside the URL. SQLAlchemy keeps it in the function that connects, and nowhere
-    else; an engine with a function of its own, or with listeners that connect, cannot be opened elsewhere."""
+    """Return the arguments that an engine passes to its database driver in addition to those of the URL.
+
+    SQLAlchemy stores them only in the closure of its connect function, so they are read from there. Raises for an
+    engine with its own creator or with ``do_connect`` listeners: neither can be sent to executors.
+    """
     if list(engine.dialect.dispatch.do_connect):
         raise ConfigurationError(
             f"executors cannot open this ledger: its engine has a listener for 'do_connect', which cannot be sent to "

@@ -1,7 +1,7 @@
-"""The process that Python workers are forked from, with what their tasks need loaded already.
+"""The daemon that Spark forks Python workers from, with the modules that tasks need already imported.
 
-Spark's own loads nothing, so that every new worker would spend a second or two on imports. See
-``spark.python.daemon.module``.
+Spark's own daemon imports nothing, so every new worker would spend a second or two on imports. Spark starts this one
+because of the setting ``spark.python.daemon.module``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib import import_module
 
 from pyspark.daemon import manager
 
-import tidegate.spark.executing
+import tidegate.spark.executor
 import tidegate.spark.staging  # noqa: F401
 
 for optional in ("psycopg", "pymysql", "pandas"):
@@ -20,5 +20,5 @@ for optional in ("psycopg", "pymysql", "pandas"):
         import_module(optional)
 
 if __name__ == "__main__":
-    gc.freeze()  # what is there now is shared by all workers for as long as nobody touches it
+    gc.freeze()  # workers share the memory of existing objects as long as they do not write to it
     manager()  # type: ignore[no-untyped-call]

@@ -1,23 +1,151 @@
-"""The settings of the Kafka client, as the connector of Spark takes them: librdkafka's names in, Java's out."""
+"""Translation of Kafka client settings for Spark's connector: from librdkafka's names to those of the Java client."""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
-from tidegate.core.errors import ConfigurationError
-from tidegate.kafka.config import client_config
-from tidegate.settings import refuse_unsafe
-from tidegate.spark.kafka_security import security_options
+from tidegate.errors import ConfigurationError
+from tidegate.kafka.config import client_config, refuse_unsafe
 
-__all__ = ["client_settings", "kafka_options"]
+__all__ = ["client_settings", "kafka_options", "security_options"]
+
+
+_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+_LOGIN = {"sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password"}
+_ENCRYPTION = {
+    *("ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem"),
+    *("ssl.key.location", "ssl.key.pem", "ssl.key.password", "ssl.endpoint.identification.algorithm"),
+    *("ssl.keystore.location", "ssl.keystore.password", "enable.ssl.certificate.verification"),
+}
+_LOGIN_PREFIXES = ("sasl.", "enable.sasl.", "oauth")
+_PREFIXES = (*_LOGIN_PREFIXES, "ssl.", "security.", "enable.ssl.")
+
+
+def security_options(kafka: Mapping[str, Any], *, own_login: bool = False) -> dict[str, str]:
+    """Return the security settings for the Java client; raise for a setting that has no counterpart there.
+
+    ``own_login``: the user configures the login for the Java client, so only the mechanism is taken from ``kafka``.
+    """
+    known = _LOGIN | _ENCRYPTION | {"security.protocol"}
+    mechanism = str(kafka.get("sasl.mechanism") or kafka.get("sasl.mechanisms") or "GSSAPI").strip().upper()
+    protocol = str(kafka.get("security.protocol", "plaintext")).strip().upper()
+    for key in kafka:
+        if key.startswith(_PREFIXES) and key not in known and not (own_login and key.startswith(_LOGIN_PREFIXES)):
+            raise ConfigurationError(
+                f"the client setting {key!r} has no counterpart in the Java client, which reads for Spark; leave it "
+                "out, or write the counterpart that you know of as 'java.…'"
+            )
+    if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
+        raise ConfigurationError(f"'security.protocol' is {protocol.lower()!r}, which Kafka does not know")
+    java = {"security.protocol": protocol} if "security.protocol" in kafka else {}
+    if protocol.startswith("SASL"):
+        java |= {"sasl.mechanism": mechanism} if own_login else _login(kafka, mechanism)
+    if protocol.endswith("SSL"):
+        java |= _encryption(kafka)
+    return java
+
+
+def _login(kafka: Mapping[str, Any], mechanism: str) -> dict[str, str]:
+    module = _MODULES.get(mechanism)
+    if module is None:
+        raise ConfigurationError(
+            f"'sasl.mechanism' is {mechanism}, which is not translated for Spark: only {', '.join(_MODULES)} are. Give "
+            "the connector its own settings: 'java.sasl.mechanism', 'java.sasl.jaas.config' and what else it needs"
+        )
+    for key in ("sasl.username", "sasl.password"):
+        if key not in kafka:
+            raise ConfigurationError(f"'sasl.mechanism' is {mechanism}, and {key!r} is missing")
+    user, password = _quoted(str(kafka["sasl.username"])), _quoted(str(kafka["sasl.password"]))
+    return {
+        "sasl.mechanism": mechanism,
+        "sasl.jaas.config": f"{module} required username={user} password={password};",
+    }
+
+
+def _quoted(text: str) -> str:
+    """Quote and escape a string for a JAAS configuration."""
+    for plain, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r")):
+        text = text.replace(plain, escaped)
+    return f'"{text}"'
+
+
+def _encryption(kafka: Mapping[str, Any]) -> dict[str, str]:
+    java: dict[str, str] = {}
+    if str(kafka.get("enable.ssl.certificate.verification", True)).strip().lower() == "false":
+        raise ConfigurationError(
+            "'enable.ssl.certificate.verification' is off, and the Java client, which reads for Spark, always "
+            "verifies; let 'ssl.ca.location' name the authority that signed the brokers' certificates"
+        )
+    if (check := kafka.get("ssl.endpoint.identification.algorithm")) is not None:
+        java["ssl.endpoint.identification.algorithm"] = "" if str(check).lower() == "none" else str(check)
+    if authorities := _pem(kafka, "ssl.ca", _authorities):
+        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authorities}
+    certificate, key = _pem(kafka, "ssl.certificate"), _pem(kafka, "ssl.key")
+    if bool(certificate) != bool(key):
+        raise ConfigurationError("of 'ssl.certificate.…' and 'ssl.key.…' one is given without the other")
+    if certificate and key:
+        java |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": certificate,
+            "ssl.keystore.key": _pkcs8(key),
+        }
+        if password := kafka.get("ssl.key.password"):
+            java["ssl.key.password"] = str(password)
+    elif store := kafka.get("ssl.keystore.location"):
+        java |= {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": str(store)}
+        if password := kafka.get("ssl.keystore.password"):
+            java["ssl.keystore.password"] = str(password)
+    return java
+
+
+def _pem(kafka: Mapping[str, Any], stem: str, read: Callable[[str, Path], str] | None = None) -> str | None:
+    if text := kafka.get(f"{stem}.pem"):
+        return str(text)
+    location = str(kafka.get(f"{stem}.location") or "")
+    # "probe" tells librdkafka to use the authorities of the system, which Java trusts by default.
+    if not location or location == "probe":
+        return None
+    return (read or _file)(f"{stem}.location", Path(location))
+
+
+def _authorities(key: str, place: Path) -> str:
+    """Read the certificates of a file, or of all files of a folder; librdkafka accepts both."""
+    files = sorted(path for path in place.iterdir() if path.is_file()) if place.is_dir() else [place]
+    texts = [text for file in files if "BEGIN CERTIFICATE" in (text := _file(key, file))]
+    if not texts:
+        raise ConfigurationError(f"the client setting {key!r}: there is no certificate in {place}")
+    return "\n".join(texts)
+
+
+def _file(key: str, path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError as error:
+        raise ConfigurationError(f"the client setting {key!r}: {path} cannot be read: {error.strerror}") from error
+
+
+def _pkcs8(key: str) -> str:
+    if "BEGIN PRIVATE KEY" in key or "BEGIN ENCRYPTED PRIVATE KEY" in key:
+        return key
+    raise ConfigurationError(
+        "the private key in 'ssl.key.…' is not in PKCS #8 form, the only one that the Java client reads; convert it: "
+        "openssl pkcs8 -topk8 -in old.key -out new.key"
+    )
+
 
 JAVA = "java."
-"""Settings with this prefix go to the connector alone, under the rest of their name."""
+"""Prefix of settings that go to the connector alone, under the rest of their name."""
 
-# Java's defaults suit many small consumers; ours read a span as fast as they can and are not kept waiting at its end.
+# Java's defaults suit many small consumers. These consumers read a span as fast as they can, and must not wait long at
+# its end.
 _TUNED = {
     "max.poll.records": "20000",
     "max.partition.fetch.bytes": str(8 << 20),
@@ -41,8 +169,8 @@ _RENAMED = {
     "socket.send.buffer.bytes": "send.buffer.bytes",
 }
 
-# How librdkafka works inside, what it tells, and what producers and members of a group alone understand: without
-# meaning for consumers that are told partition and offset.
+# Settings that are ignored: internals of librdkafka, its logs and statistics, and settings of producers or of members
+# of a group. They mean nothing for consumers that are told partition and offset.
 _WITHOUT_MEANING = (
     *("debug", "log", "statistics.interval.ms", "stats_cb", "error_cb", "throttle_cb", "queued.", "topic.metadata."),
     *("socket.keepalive.enable", "socket.nagle.disable", "socket.max.fails", "socket.blocking.max.ms", "consume."),
@@ -56,7 +184,7 @@ _WITHOUT_MEANING = (
     *("delivery.timeout.ms", "message.send.max.retries", "sticky.partitioning.", "enable.gapless.guarantee"),
 )
 
-_KEY = secrets.token_bytes(32)  # of this driver, and executors live no longer than it
+_KEY = secrets.token_bytes(32)  # one per driver process; executors do not outlive it
 
 _OURS = {
     "group.id": "it is derived from the pipeline's group",
@@ -69,18 +197,19 @@ _OURS = {
 
 
 def client_settings(kafka: str | Mapping[str, Any]) -> dict[str, Any]:
-    """The settings for the client of the driver: without those that are for the connector alone."""
+    """Return the settings for the driver's own client, without those for the connector alone."""
     return {key: value for key, value in client_config(kafka).items() if not key.startswith(JAVA)}
 
 
 def kafka_options(
     kafka: str | Mapping[str, Any], group: str, topic_ids: Iterable[str] = (), *, poll_timeout: float = 60.0
 ) -> dict[str, str]:
-    """The options for ``spark.read.format("kafka")``; what and where to read is for the caller to add.
+    """Return the options for ``spark.read.format("kafka")``; the caller adds the partitions and offsets to read.
 
-    Executors keep consumers, and records that were fetched ahead, under their group id. It is fixed, or nothing would
-    be found again; and it changes with the settings and ``topic_ids``, or what another cluster or an earlier topic of
-    the same name said would be found. ``poll_timeout``: a task fails after so many seconds without a record.
+    Executors cache consumers, with records fetched ahead, under the group id. The id stays the same from one
+    micro-batch to the next, or the cache would never be used. It changes with the settings and ``topic_ids``, or the
+    cache could hold records of another cluster or of a deleted topic of the same name. ``poll_timeout``: a task fails
+    after this many seconds without a record.
     """
     given = client_settings(kafka)
     refuse_unsafe(given)
@@ -101,14 +230,14 @@ def kafka_options(
 
 
 def _java_name(key: str) -> str | None:
-    """Java's name of a setting; ``None`` for one that is translated elsewhere or has no meaning here."""
+    """Return Java's name of a setting; ``None`` for one that is translated elsewhere or is ignored."""
     name = key.removeprefix("topic.") if key.startswith("topic.") and not key.startswith("topic.metadata") else key
     if name in _SAME:
         return name
     if name in _RENAMED:
         return _RENAMED[name]
     if name.startswith(("sasl.", "ssl.", "security.", "enable.ssl.", "enable.sasl.", "oauth")):
-        return None  # each of them is looked at in kafka_security
+        return None  # security_options() translates or refuses them
     if name.startswith(_WITHOUT_MEANING):
         return None
     raise ConfigurationError(
@@ -118,7 +247,7 @@ def _java_name(key: str) -> str | None:
 
 
 def _for_java(kafka: Mapping[str, Any]) -> dict[str, str]:
-    """The settings that the user gives the connector as they are."""
+    """Return the settings that the user passes to the connector unchanged."""
     own = {key.removeprefix(JAVA): _text(value) for key, value in kafka.items() if key.startswith(JAVA)}
     for name, reason in _OURS.items():
         if name in own:
@@ -132,7 +261,10 @@ def _for_java(kafka: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _digest(java: Mapping[str, str], topic_ids: Iterable[str]) -> str:
-    """Of secrets as well: with a new password come new consumers. Keyed: no password can be tried against it."""
+    """Return a hash of the settings, secrets included, so that a new password leads to new consumers.
+
+    The hash is keyed, so no one can test guessed passwords against it.
+    """
     text = repr((sorted(java.items()), sorted(topic_ids)))
     return hashlib.blake2b(text.encode(), digest_size=8, key=_KEY).hexdigest()
 

@@ -1,4 +1,4 @@
-"""The pipeline: Kafka to a DataFrame to a table, micro-batch by micro-batch, with the ledger as the only truth."""
+"""The class :class:`Pipeline`: Kafka to a DataFrame to a table, in micro-batches. Only the ledger records progress."""
 
 from __future__ import annotations
 
@@ -7,37 +7,35 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from inspect import signature
-from typing import TYPE_CHECKING, Annotated, Any, Never, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Never, TypeAlias, assert_never
 
 from sqlalchemy import URL, Engine
 
-from tidegate.core.arguments import Kind, Seconds, argument, refuse_unknown
-from tidegate.core.delivery import CommitMode, Delivery
-from tidegate.core.errors import ConfigurationError
-from tidegate.core.recovery import OutOfRange, Recreated
-from tidegate.core.start import Start, StartStrategy, Strategy
-from tidegate.kafka.admin import Admin
-from tidegate.kafka.claimer import Claimer
+from tidegate.core.arguments import Accepts, Seconds, argument, refuse_unknown
+from tidegate.core.policies import CommitMode, Delivery, OutOfRange, Recreated, Start, StartStrategy, Strategy
+from tidegate.errors import ConfigurationError
+from tidegate.kafka.claims import Claimer
+from tidegate.kafka.cluster import Admin
 from tidegate.kafka.config import admin_config, check_settings, client_config
+from tidegate.kafka.topics import create_missing_topics
 from tidegate.ledger import Ledger, SqlLedger, open_ledger
-from tidegate.observe.observer import Observer, Observers, ObserversArgument
-from tidegate.spark.committing import Commits
-from tidegate.spark.destination import Destination
-from tidegate.spark.holding import Holding
+from tidegate.observe.events import Observer, Observers, ObserversArgument
+from tidegate.settings import KafkaSettings, LedgerSettings, PipelineFormat, PipelineSettings
+from tidegate.spark.claims import ClaimedTopics, Waiting
+from tidegate.spark.driver import Driver, PipelineTable
+from tidegate.spark.jobs import SparkJobs
 from tidegate.spark.kafka_options import client_settings, kafka_options
-from tidegate.spark.loop import Loop
-from tidegate.spark.microbatch import MicroBatches
+from tidegate.spark.loop import Loop, MicroBatches
 from tidegate.spark.report import BatchReport, Report
-from tidegate.spark.session import SparkOptions, check_session, open_session
+from tidegate.spark.session import DEFAULT_CONNECTOR, SparkOptions, check_session, open_session
 from tidegate.spark.spec import PipelineSpec, Transform, ValueFormat
-from tidegate.spark.waiting import Waiting
 from tidegate.tables.table import Table, TableArgument
 from tidegate.tables.types import Declared
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Pipeline"]
+__all__ = ["Pipeline", "configured", "opened"]
 
 
 def _spark(given: Any) -> Any:
@@ -45,16 +43,17 @@ def _spark(given: Any) -> Any:
     return given if (isinstance(given, SparkOptions) or is_session) and not isinstance(given, type) else None
 
 
-_SparkArgument: TypeAlias = Annotated[Any, Kind("a SparkSession, or SparkOptions", _spark)]
+_SparkArgument: TypeAlias = Annotated[Any, Accepts("a SparkSession, or SparkOptions", _spark)]
 
 
 class Pipeline:
     """Moves the records of topics into a table of the database that holds the ledger.
 
-    Rows are made of ``columns`` and ``where``, one from each record; or by ``transform``: SQL over ``records``, or any
-    function of a DataFrame. Records that do not parse are dead letters. ``commit`` says what commits together, and is
-    chosen by itself if it is left out. ``collect``: a micro-batch of at most so many records is written by the driver.
-    ``per_batch`` declares that a transform which aggregates is meant for each micro-batch by itself.
+    ``columns`` and ``where`` make one row from each record. ``transform`` makes rows by SQL over ``records``, or by any
+    function of a DataFrame. Records that do not parse become dead letters. ``commit`` says what commits together: each
+    partition or the whole micro-batch; by default it is chosen from the other arguments. ``collect``: the driver writes
+    micro-batches of at most so many records by itself. ``per_batch`` declares that a transform which aggregates is
+    meant to see each micro-batch by itself.
     """
 
     def __init__(
@@ -106,21 +105,25 @@ class Pipeline:
         )
         self._kafka = client_config(kafka)
         check_settings(client_settings(self._kafka))
-        kafka_options(self._kafka, self.spec.group)  # which refuses what Spark's client cannot be told
+        kafka_options(self._kafka, self.spec.group)  # raises for settings that Spark's client does not have
         self._given_ledger = ledger
         opened = ledger if isinstance(ledger, Ledger) else open_ledger(ledger)
-        Destination(self.spec, opened)  # which refuses a ledger without tables
+        PipelineTable(self.spec, opened)  # raises if the ledger is not in a SQL database
         if opened is not ledger:
             opened.close()
         self._given_spark = argument("spark", _SparkArgument | None, spark)
         self._tell = Observers(argument("observers", ObserversArgument, observers))
         self._on_batch = argument("on_batch", Callable[[BatchReport], None] | None, on_batch)
         self._stopping = threading.Event()
+        self._ledger: Ledger[Any] | None = None  # set during a run
+        self.kafka_settings: KafkaSettings | None = None  # of a pipeline that a file describes
 
     def run(self, every: str | float = "1s", *, available_now: bool = False, once: bool = False) -> Report:
-        """Run micro-batches: one every so often until :meth:`stop`; or until all is read that is there now; or one.
+        """Run micro-batches until :meth:`stop`, one at each interval.
 
-        Raises what the pipeline cannot go on after. Whatever was committed before stays committed.
+        With ``available_now`` the run ends once everything is read that was there at its beginning; with ``once``,
+        after one micro-batch. Raises the error that the pipeline cannot continue after. Everything committed before
+        stays committed.
         """
         available_now = argument("available_now", bool, available_now)
         once = argument("once", bool, once)
@@ -130,32 +133,40 @@ class Pipeline:
         report = Report(self.spec.group)
         began = time.monotonic()
         given = self._given_ledger
-        ledger = given if isinstance(given, Ledger) else open_ledger(given)
+        ledger = self._ledger = given if isinstance(given, Ledger) else open_ledger(given)
         try:
             self._run(ledger, interval, report, available_now=available_now, once=once)
         finally:
             report.seconds = time.monotonic() - began
+            self._ledger = None
+            ledger.hurry(None)
             if ledger is not self._given_ledger:
                 ledger.close()
         return report
 
     def stop(self) -> None:
-        """Finish the micro-batch under way, release and return; from a signal handler or another thread."""
+        """Finish the current micro-batch, release the partitions and let :meth:`run` return.
+
+        It may be called from a signal handler or another thread. If the ledger does not answer, waits end after 10
+        seconds.
+        """
         self._stopping.set()
+        if self._ledger is not None:
+            self._ledger.hurry()
 
     def _run(self, ledger: Ledger[Any], interval: float, report: Report, *, available_now: bool, once: bool) -> None:
-        destination = Destination(self.spec, ledger)
-        assert isinstance(ledger, SqlLedger)  # noqa: S101 - or there is no destination
-        commits = Commits(self.spec, ledger, destination, self._tell)
+        destination = PipelineTable(self.spec, ledger)
+        assert isinstance(ledger, SqlLedger)  # noqa: S101 - PipelineTable raises otherwise
+        commits = Driver(self.spec, ledger, destination, self._tell)
+        self._create_topics()
         holding = self._holding(ledger, Admin(admin_config(client_settings(self._kafka))))
         topic_ids = holding.topic_ids()
         waiting = Waiting(self.spec.group, self._stopping, self._tell)
         if not (self._met(ledger, waiting) and waiting.until_done(destination.look)):
             report.stopped = "asked to stop"
             return
-        spark = self._session()
-        options = kafka_options(self._kafka, self.spec.group, topic_ids)
-        batches = MicroBatches(self.spec, spark, options, commits, destination)
+        jobs = SparkJobs(self._session(), kafka_options(self._kafka, self.spec.group, topic_ids), self.spec.about)
+        batches = MicroBatches(self.spec, jobs, commits, destination)
         waiting.until_done(batches.check)
         loop = Loop(
             *(holding, batches, report, self._stopping, self._tell),
@@ -179,9 +190,19 @@ class Pipeline:
             finally:
                 commits.close()
 
+    def _create_topics(self) -> None:
+        """Create missing topics, if the settings allow that for this cluster."""
+        kafka = client_settings(self._kafka)
+        if self.kafka_settings is not None and self.kafka_settings.creates_topics_of(kafka):
+            create_missing_topics(kafka, self.spec.topics)
+
     @staticmethod
     def _met(ledger: SqlLedger, waiting: Waiting) -> bool:
-        """A ledger that has never answered may have a wrong address: then that is an error at once."""
+        """Create the ledger's tables; wait through an outage only if the ledger has answered before.
+
+        One that has never answered may have a wrong address, so its error is raised at once. Returns whether it
+        succeeded.
+        """
         if not ledger.is_met:
             ledger.create()
             return True
@@ -195,9 +216,79 @@ class Pipeline:
         session: SparkSession = given
         return session
 
-    def _holding(self, ledger: Ledger[Any], admin: Admin) -> Holding:
+    def _holding(self, ledger: Ledger[Any], admin: Admin) -> ClaimedTopics:
         spec = self.spec
         claimer = Claimer(spec.group, ledger, admin, start=spec.start, recreated=spec.recreated)
-        return Holding(
+        return ClaimedTopics(
             *(spec.group, spec.topics, ledger, admin), claimer=claimer, policy=spec.out_of_range, tell=self._tell
         )
+
+
+def configured(
+    said: PipelineSettings,
+    ledger: Ledger[Any],
+    *,
+    observers: Iterable[Observer] = (),
+    on_batch: Callable[[BatchReport], None] | None = None,
+) -> Pipeline:
+    """Return the pipeline that the settings describe, on the ledger that :func:`opened` returned."""
+    kafka = {} if said.kafka is None else said.kafka.configuration()
+    if "bootstrap.servers" not in kafka:
+        raise ConfigurationError(
+            'no broker is named; write kafka = "host:9092" in the pipeline\'s file or in tidegate.toml, or set '
+            "TIDEGATE_KAFKA"
+        )
+    run = said.run
+    pipeline = Pipeline(
+        said.topics,
+        said.into.described(),
+        group=said.group,
+        kafka=kafka,
+        ledger=ledger,
+        format=_format(said),
+        schema=said.schema or None,
+        columns=said.columns or None,
+        where=said.where,
+        transform=said.sql,
+        commit=None if run.commit is None else run.commit.value,
+        delivery=run.delivery,
+        start=StartStrategy(run.start, run.deployment),
+        out_of_range=run.out_of_range,
+        recreated=run.recreated,
+        max_records=run.max_records,
+        max_bytes=run.max_bytes,
+        collect=run.collect,
+        per_batch=run.per_batch,
+        spark=SparkOptions(
+            master=said.spark.master,
+            connector=said.spark.connector or DEFAULT_CONNECTOR,
+            conf=said.spark.conf,
+            name=said.spark.name or f"tidegate {said.group}",
+        ),
+        observers=observers,
+        on_batch=on_batch,
+    )
+    pipeline.kafka_settings = said.kafka
+    return pipeline
+
+
+def opened(said: LedgerSettings | None) -> Ledger[Any]:
+    """Open the ledger that the settings name. The caller closes it."""
+    if said is None or said.url is None:
+        raise ConfigurationError(
+            'no ledger is named; write ledger = "postgresql+psycopg://…" in the pipeline\'s file or in tidegate.toml, '
+            "or set TIDEGATE_LEDGER"
+        )
+    return open_ledger(said.url, prefix=said.prefix, limits=said.limits)
+
+
+def _format(said: PipelineSettings) -> Any:
+    match said.format:
+        case PipelineFormat.JSON | PipelineFormat.TEXT | PipelineFormat.BYTES:
+            return said.format.value
+        case PipelineFormat.CSV:
+            from tidegate.tables import CsvFormat  # noqa: PLC0415 - needs an extra
+
+            return CsvFormat(said.fields, delimiter=said.delimiter, header=said.header, nulls=said.nulls)
+        case other:
+            assert_never(other)

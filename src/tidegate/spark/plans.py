@@ -1,4 +1,4 @@
-"""Spark's plans, looked at before a job runs: what a query does with records beyond looking at each by itself."""
+"""Checks of Spark's query plans before a job runs: does the query treat each record by itself?"""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidegate.core.errors import ConfigurationError
-from tidegate.spark.parsing import ERROR
+from tidegate.errors import ConfigurationError
+from tidegate.spark.records import ERROR
 from tidegate.tables.table import Mode, Table
 
 if TYPE_CHECKING:
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
 
 __all__ = ["refuse_exchange", "refuse_generators", "refuse_partial"]
 
-# Parts of the names of physical nodes that take rows of several tasks together, or change their order. Spark's own and
-# those of its extensions alike; what is left, a task finds out from the records that it was given.
+# Name parts of physical nodes that combine rows of several tasks or change their order, of Spark and of its extensions.
+# Tasks check the records that they receive, which catches nodes that are missing here.
 _MOVING = ("Exchange", "Stage", "Shuffle", "Sort", "Window", "Aggregate", "Coalesce", "Union", "Limit", "Cartesian")
 _NOT_MOVING = ("WholeStageCodegenExec",)
 
-# Logical nodes that leave rows and columns as they are.
+# Logical nodes that leave rows and columns unchanged.
 _SAME_ROWS = frozenset(
     (
         *("SubqueryAlias", "View", "ResolvedHint", "WithCTE", "CTERelationDef", "CollectMetrics", "EventTimeWatermark"),
         *("Sort", "Repartition", "RepartitionByExpression", "RebalancePartitions"),
     )
 )
-# Logical nodes that make rows of each record by itself.
+# Logical nodes that make rows from each record by itself.
 _ROW_BY_ROW = _SAME_ROWS | frozenset(
     (
         *("Project", "Filter", "TypedFilter", "Generate", "Expand", "LateralJoin", "DataFrameDropColumns"),
         *("MapInArrow", "MapInPandas", "MapPartitions", "MapElements", "SerializeFromObject", "DeserializeToObject"),
     )
 )
-# Joins in which each record of the side that is named stands by itself.
+# For each join type, whether records on the left side, and on the right side, are joined each by itself.
 _JOINS = {"Inner": (True, True), "Cross": (True, True), "RightOuter": (False, True)}
-_OTHER_JOINS = (True, False)  # left outer, semi, anti, and what subqueries become
+_OTHER_JOINS = (True, False)  # left outer, semi and anti joins, and the joins that Spark makes of subqueries
 _SUMS = frozenset(("Sum", "Count", "CountIf"))
 _OF_TASKS = {
     "MonotonicallyIncreasingID": "monotonically_increasing_id()",
@@ -64,7 +64,7 @@ _SHOWN = {
 
 
 def refuse_exchange(frame: DataFrame, about: str) -> None:
-    """Refuse a frame in whose physical plan records may get from one task to another, or out of their order."""
+    """Raise if the physical plan of a frame may move records between tasks or change their order."""
     way = _way(frame._jdf.queryExecution().executedPlan())
     moving = [name for name in way if name not in _NOT_MOVING and any(part in name for part in _MOVING)]
     if moving:
@@ -77,7 +77,7 @@ def refuse_exchange(frame: DataFrame, about: str) -> None:
 
 
 def refuse_generators(frame: DataFrame, about: str) -> None:
-    """Refuse columns that make several rows of a record."""
+    """Raise if a column makes several rows from one record, as ``explode`` does."""
     node = frame._jdf.queryExecution().analyzed()
     while _name(node) in ("Project", "Filter"):
         node = node.child()
@@ -90,7 +90,7 @@ def refuse_generators(frame: DataFrame, about: str) -> None:
 
 
 def refuse_partial(frame: DataFrame, about: str, table: Table) -> None:
-    """Refuse a frame whose rows would be others if the records were cut into other micro-batches."""
+    """Raise if the rows of a frame would differ when the same records were cut into other micro-batches."""
     plan = frame._jdf.queryExecution().analyzed()
     java: Any = frame.sparkSession._jvm
     found = _Query(table, java.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE())
@@ -120,7 +120,7 @@ def refuse_partial(frame: DataFrame, about: str, table: Table) -> None:
 
 
 def _way(node: Any) -> list[str]:
-    """The names of the nodes from the reading of records up to this one; what is beside that way may do as it likes."""
+    """Return the names of the nodes from the Kafka scan up to this node; other branches of the plan do not matter."""
     name = _name(node)
     if name == "BatchScanExec":
         return [name] if "kafka" in str(node.table().getClass().getName()).lower() else []
@@ -130,7 +130,7 @@ def _way(node: Any) -> list[str]:
 
 
 class _Made(Enum):
-    """What a column is made of."""
+    """What a column is computed from."""
 
     PLAIN = "one record, or what the records of a group have in common"
     SUM = "a sum or a count"
@@ -140,12 +140,12 @@ class _Made(Enum):
 class _Column(NamedTuple):
     made: _Made = _Made.PLAIN
     varies: str | None = None
-    """By what it is another one each time."""
+    """What makes the value differ from run to run: chance or the time."""
 
 
 @dataclass(frozen=True)
 class _Path:
-    """A way of records to rows: the columns that are known, by their ids, and whether there is an aggregation on it."""
+    """A path of records through the plan: its columns by expression id, and whether it goes through an aggregation."""
 
     columns: Mapping[int, _Column] = field(default_factory=dict)
     summed: bool = False
@@ -154,7 +154,7 @@ class _Path:
         return self.columns.get(_id(attribute), _Column())
 
     def renamed(self, before: Any, after: Any) -> _Path:
-        """The same columns, by their places."""
+        """Return the path with the columns renamed from one output to another, matched by their order."""
         if not self.columns:
             return self
         pairs = zip(_each(before), _each(after), strict=True)
@@ -163,14 +163,14 @@ class _Path:
 
 @dataclass
 class _Query:
-    """A walk through the analysed plan of a query, from its rows down to the records."""
+    """Walks through the analysed plan of a query, from its rows down to the records."""
 
     table: Table
     clock: Any
     reasons: list[str] = field(default_factory=list)
-    """What does not look at each record by itself, or adds up."""
+    """What neither treats each record by itself nor adds up."""
     unsteady: list[str] = field(default_factory=list)
-    """What is another one each time, and matters."""
+    """What differs from run to run and affects the table."""
     _defined: dict[Any, tuple[Any, list[_Path]]] = field(default_factory=dict)
     _steady: bool = True
     _random: bool = False
@@ -193,12 +193,12 @@ class _Query:
         if path.summed:
             added = not in_key and (name in self.table.add if self.table.add else _is_numeric(attribute))
             if added and column.made is not _Made.SUM:
-                self._note(f"an aggregation, in which column {name!r} is added to and is no plain sum or count")
+                self._note(f"an aggregation, in which column {name!r} is added to and is not a plain sum or count")
             if not added and column.made is not _Made.PLAIN:
-                self._note(f"an aggregation, in which column {name!r} is not added to and is no column of the group")
+                self._note(f"an aggregation, in which column {name!r} is not added to and is not a column of the group")
 
     def _visit(self, node: Any) -> list[_Path]:
-        """The ways of records to this node; notes what does not look at each of them by itself."""
+        """Return the paths of records to this node; note in ``reasons`` what does not treat each record by itself."""
         name = _name(node)
         if name == "MapInArrow" and ERROR in {attribute.name() for attribute in _each(node.output())}:
             return [_Path()]
@@ -262,7 +262,7 @@ class _Query:
         return _Path({_id(each): self._traced(each, path) for each in _each(expressions)}, summed)
 
     def _extended(self, node: Any, path: _Path) -> _Path:
-        """New columns are of anything that the node looks at."""
+        """Return the path with the node's new columns, assumed to depend on everything that the node uses."""
         if self._steady:
             return path
         varying = (self._traced(each, path).varies for each in _each(node.expressions()))
@@ -296,7 +296,7 @@ class _Query:
 
 
 def _is_sum(aggregated: Any) -> bool:
-    """Whether the sum of two halves is that of the whole. A sum that is null where it overflows is not."""
+    """Return whether the results of two halves add up to that of the whole. ``try_sum`` is null where it overflows."""
     function = aggregated.aggregateFunction()
     return (
         _name(function) in _SUMS and not aggregated.isDistinct() and not str(function.prettyName()).startswith("try_")
@@ -304,7 +304,7 @@ def _is_sum(aggregated: Any) -> bool:
 
 
 def _is_wider(cast: Any) -> bool:
-    """Whether a cast of numbers leaves each as it is."""
+    """Return whether a cast keeps the value of every number."""
     before, after = (str(each.dataType().catalogString()) for each in (cast.child(), cast))
     if before == after or (after == "double" and before in _EXACT_DOUBLES):
         return True
@@ -313,7 +313,7 @@ def _is_wider(cast: Any) -> bool:
 
 
 def _digits(kind: str) -> tuple[int, int]:
-    """The digits before and after the point; none of what is no exact number."""
+    """Return the number of digits before and after the decimal point; zeros for a type that is not exact."""
     if decimal := _DECIMAL.fullmatch(kind):
         precision, scale = map(int, decimal.groups())
         return precision - scale, scale
@@ -326,7 +326,7 @@ def _is_numeric(attribute: Any) -> bool:
 
 
 def _of_tasks(expression: Any) -> list[str]:
-    """The functions in it that know of their task only."""
+    """Return the functions in an expression whose result depends on the task that runs them."""
     if expression.deterministic():
         return []
     if shown := _OF_TASKS.get(_name(expression)):

@@ -1,4 +1,4 @@
-"""What a pipeline did: of one micro-batch, and of a whole run."""
+"""Reports of what a pipeline did: in one micro-batch, and in a whole run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ class BatchReport:
     """One micro-batch: ``records`` read, ``rows`` written and ``dead_letters`` parked, in ``seconds``.
 
     ``mode`` is how it was committed: ``partition``, ``driver`` or ``staged``. ``fenced`` counts partitions whose commit
-    was refused, ``already_done`` tasks that found their work committed before, ``lag`` the offsets left behind it.
+    was refused. ``already_done`` counts commits that found their work committed before. ``lag`` is the number of
+    offsets left to read after it.
     """
 
     number: int
@@ -31,7 +32,7 @@ class BatchReport:
 
 @dataclass(slots=True)
 class Report:
-    """A run: the sums of its batches, where it left the positions, and why it ended."""
+    """A run: the sums over its micro-batches, the final positions, and why it ended."""
 
     group: str
     batches: int = 0
@@ -46,7 +47,7 @@ class Report:
     stopped: str = ""
 
     def add(self, batch: BatchReport) -> None:
-        """One more micro-batch."""
+        """Add a micro-batch to the sums."""
         self.batches += 1
         self.records += batch.records
         self.rows += batch.rows
@@ -56,7 +57,7 @@ class Report:
         self.lag = batch.lag
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, for a file or another program."""
+        """Return the report as JSON-compatible values, for a file or another program."""
         plain = ("group", "batches", "records", "rows", "dead_letters", "lag", "fenced", "already_done", "stopped")
         return {name: getattr(self, name) for name in plain} | {
             "seconds": round(self.seconds, 3),

@@ -1,4 +1,4 @@
-"""Making rows of records, in the two ways of a row-wise pipeline: on the driver as on executors."""
+"""Making one row from each record, in the two ways of a row-wise pipeline; the driver and executors share this code."""
 
 from __future__ import annotations
 
@@ -10,18 +10,26 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import pyarrow.compute as pc
 
-from tidegate.core.letters import Letter
-from tidegate.spark.parsing import ERROR, READ, Parsing
-from tidegate.spark.portable import Portable
-from tidegate.spark.reading import RAW, feed_of, letters_of
-from tidegate.spark.sizes import SIZE, SIZE_OF_RECORD, sizes_of
-from tidegate.tables.feed import Feed
-from tidegate.tables.fitting import fit
-from tidegate.tables.format import Format, Watch
+from tidegate.core.records import FailedRecord
+from tidegate.spark.records import (
+    ERROR,
+    NO_ROW,
+    RAW,
+    READ,
+    SIZE,
+    SIZE_OF_RECORD,
+    Parsing,
+    Portable,
+    feed_of,
+    letters_of,
+    sizes_of,
+)
+from tidegate.tables.feed import Feed, Source
+from tidegate.tables.fit import fit
+from tidegate.tables.format import Format
 from tidegate.tables.layout import Layout
-from tidegate.tables.reader import Reader
+from tidegate.tables.reader import Reader, new_fields
 from tidegate.tables.rows import Rows
-from tidegate.tables.sources import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,116 +42,122 @@ _KEEP = "tidegate_keep"
 
 
 class Made(NamedTuple):
-    """What became of a batch of records: how many there were, rows to write, letters to park."""
+    """What was made from a batch of records: the number of records, rows to write, dead letters to park.
+
+    ``source`` holds the raw records that the rows were made from, at their places.
+    """
 
     records: int
     rows: Rows
-    letters: list[Letter]
+    letters: list[FailedRecord]
+    source: Any
 
 
 class Into(Protocol):
-    """The table that rows are made for: a :class:`Target` on the driver, which may alter it; a :class:`FixedTable`
-    on executors."""
+    """The table that rows are made for.
+
+    On the driver it is a :class:`Target`, which may alter the table; on executors a :class:`FixedTable`.
+    """
 
     def read(self, records: Feed) -> Rows:
-        """The rows of records."""
+        """Return the rows of records."""
 
     def fit(self, batch: Any) -> Rows:
-        """The rows of an Arrow batch."""
+        """Return the rows of an Arrow batch, converted to the types of the table."""
 
 
 class RowWise(Protocol):
-    """A way to make rows, record by record: part of it as a DataFrame, the rest wherever its batches are taken."""
+    """A way to make one row from each record: first a DataFrame, then the rows of its Arrow batches."""
 
     counts: ClassVar[bool]
-    """Whether the records are counted where they are read, since something may happen to them afterwards."""
+    """Whether tasks check the number of records that they receive, because Spark operations follow the reading."""
 
     def frame(self, raw: DataFrame) -> DataFrame:
-        """What Spark does with the raw records. No record is left out, so that they can be counted."""
+        """Return what Spark computes from the raw records. It drops no record, so that they can be counted."""
 
     def read(self, batch: Any) -> int | None:
-        """How many records the task has read, if the last one of this Arrow batch of the frame tells."""
+        """Return the number of records that the task has read, if this batch is the last; else ``None``."""
 
     def sizes(self, batch: Any) -> Any:
-        """The sizes of the records of an Arrow batch of that frame, as they were read."""
+        """Return the sizes of the raw records of an Arrow batch of that frame."""
 
     def make(self, batch: Any, into: Into) -> Made:
-        """The rows of an Arrow batch of that frame."""
+        """Return the rows and dead letters of an Arrow batch of that frame."""
 
 
 def is_path(expression: str) -> bool:
-    """Whether a column is a part of the record as it is, and no expression."""
+    """Return whether a column's definition only names a part of the record, instead of being an expression."""
     return _PATH.fullmatch(expression) is not None
 
 
 @dataclass(frozen=True)
 class FixedTable(Portable, Into):
-    """A table as it is. Raises :class:`NewFields` where it would have to get columns first."""
+    """A table that is not altered. Raises :class:`NewFields` where columns would have to be added first."""
 
     layout: Layout
     format: Format
     sources: Mapping[str, Source] | None
 
     def read(self, records: Feed) -> Rows:
-        """See :meth:`Into.read`."""
+        """Return the rows of records."""
         return self._reader.read(records)
 
     def fit(self, batch: Any) -> Rows:
-        """See :meth:`Into.fit`."""
+        """Return the rows of an Arrow batch, converted to the types of the table."""
         return fit(self.layout, batch)
 
     @cached_property
     def _reader(self) -> Reader:
-        watch = Watch() if self.layout.table.evolve and self.sources is None else None
+        watch = new_fields(self.layout) if self.layout.table.evolve and self.sources is None else None
         return Reader(self.layout, self.format, None if self.sources is None else dict(self.sources), watch=watch)
 
 
 @dataclass(frozen=True)
 class Plain(RowWise):
-    """Columns that are parts of the record: read straight into the types of the table, with no detour."""
+    """Makes rows whose columns are parts of the record, parsed straight into the types of the table."""
 
     counts: ClassVar[bool] = False
     parts: frozenset[str]
 
     def frame(self, raw: DataFrame) -> DataFrame:
-        """See :meth:`RowWise.frame`: nothing."""
+        """Return the raw records unchanged."""
         return raw
 
     def read(self, batch: Any) -> int | None:
-        """See :meth:`RowWise.read`: nothing has happened to them since."""
+        """Return ``None``: no Spark operation follows the reading, so there is nothing to count."""
         return None
 
     def sizes(self, batch: Any) -> Any:
-        """See :meth:`RowWise.sizes`."""
+        """Return the sizes of the raw records of a batch."""
         return sizes_of(batch)
 
     def make(self, batch: Any, into: Into) -> Made:
-        """See :meth:`RowWise.make`."""
+        """Return the rows and dead letters of a batch."""
         rows = into.read(feed_of(batch, self.parts))
         letters = letters_of(batch, {misfit.place: str(misfit) for misfit in rows.misfits})
-        return Made(batch.num_rows, rows, letters)
+        return Made(batch.num_rows, rows, letters, batch)
 
 
 @dataclass(frozen=True)
 class Expressions(RowWise):
-    """Columns that are SQL expressions over the parsed record, of the records that a condition holds for."""
+    """Makes rows whose columns are SQL expressions over the parsed record, from the records that meet a condition."""
 
     counts: ClassVar[bool] = True
     parsing: Parsing
     view: tuple[str, ...]
-    """Expressions that make of the parsed columns what the user's expressions speak of."""
+    """Expressions that turn the parsed columns into the names that the user's expressions refer to."""
     columns: Mapping[str, str]
     where: str | None
 
     def frame(self, raw: DataFrame) -> DataFrame:
-        """See :meth:`RowWise.frame`: those that do not parse get past the condition, and have no columns."""
+        """Return the records, parsed, with their columns. Records that do not parse are kept, without columns."""
         internal = [f"`{name}`" for name in (*RAW.values(), ERROR, READ)]
         seen = self.parsing.frame(raw).selectExpr(*internal, *self.view)
         keep = f"CASE WHEN `{ERROR}` IS NULL THEN coalesce({self.where or 'true'}, false) ELSE false END"
         judged = seen.selectExpr("*", f"{keep} AS `{_KEEP}`")
-        columns = enumerate(self.columns.values())  # numbered: mapInArrow does not quote names
+        columns = enumerate(self.columns.values())  # numbered because mapInArrow does not quote names
         made = [f"CASE WHEN `{_KEEP}` THEN {written} END AS tidegate_{number}" for number, written in columns]
-        needed = f"`{_KEEP}` OR `{ERROR}` IS NOT NULL"  # the rest is counted, and nothing of it is carried on
+        needed = f"`{_KEEP}` OR `{ERROR}` IS NOT NULL"  # the other records are only counted, so their data is dropped
         always = ("topic", "partition", "offset")
         parts = [
             f"`{name}`" if part in always else f"CASE WHEN {needed} THEN `{name}` END AS `{name}`"
@@ -152,32 +166,32 @@ class Expressions(RowWise):
         return judged.selectExpr(*parts, f"`{ERROR}`", f"`{READ}`", SIZE_OF_RECORD, f"`{_KEEP}`", *made)
 
     def read(self, batch: Any) -> int | None:
-        """See :meth:`RowWise.read`."""
+        """Return the number of records that the task has read, if this batch is the last; else ``None``."""
         found: int | None = batch.column(READ)[-1].as_py()
         return found
 
     def sizes(self, batch: Any) -> Any:
-        """See :meth:`RowWise.sizes`."""
+        """Return the sizes of the raw records of a batch, which :meth:`frame` has computed."""
         return batch.column(SIZE)
 
     def rows(self, raw: DataFrame) -> DataFrame:
-        """The rows alone, as Spark sees them."""
+        """Return only the rows, as a DataFrame."""
         return self.apply(self.parsing.frame(raw).selectExpr(*self.view))
 
     def apply(self, records: DataFrame) -> DataFrame:
-        """The same as a transform of the records that parse."""
+        """Apply condition and columns to the records that parse, as a transform does."""
         made = [f"{written} AS `{name}`" for name, written in self.columns.items()]
         return (records.where(self.where) if self.where else records).selectExpr(*made)
 
     def make(self, batch: Any, into: Into) -> Made:
-        """See :meth:`RowWise.make`."""
+        """Return the rows and dead letters of a batch."""
         errors = batch.column(ERROR)
-        letters: list[Letter] = []
+        letters: list[FailedRecord] = []
         if errors.null_count < batch.num_rows:
-            places = pc.indices_nonzero(pc.is_valid(errors)).to_pylist()
+            places = pc.indices_nonzero(pc.not_equal(errors, NO_ROW)).to_pylist()
             letters = letters_of(batch, {place: errors[place].as_py() for place in places})
         kept = batch.filter(batch.column(_KEEP))
         made = kept.select([f"tidegate_{number}" for number in range(len(self.columns))])
         rows = into.fit(made.rename_columns(list(self.columns)))
         letters += letters_of(kept, {misfit.place: str(misfit) for misfit in rows.misfits})
-        return Made(batch.num_rows, rows, letters)
+        return Made(batch.num_rows, rows, letters, kept)

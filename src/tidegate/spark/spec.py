@@ -1,4 +1,4 @@
-"""What a pipeline is asked to do, and what it cannot be asked."""
+"""The specification of a pipeline, and the checks of it that need no server."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from tidegate.core.arguments import Amount, ByteCount, Count, Kind, Label, convert_arguments
+from tidegate.core.arguments import Accepts, Amount, ByteCount, Count, Label, convert_arguments
 from tidegate.core.columns import FieldPath
-from tidegate.core.delivery import CommitMode, Delivery
-from tidegate.core.errors import ConfigurationError
-from tidegate.core.names import check_group, check_topic
-from tidegate.core.recovery import OutOfRange, Recreated
-from tidegate.core.start import StartStrategy, Strategy
-from tidegate.core.texts import is_text
+from tidegate.core.policies import CommitMode, Delivery, OutOfRange, Recreated, StartStrategy, Strategy
+from tidegate.core.records import check_group, check_topic
+from tidegate.core.text import is_text
+from tidegate.errors import ConfigurationError
 from tidegate.spark.rows import is_path
 from tidegate.tables.csv_format import CsvFormat
+from tidegate.tables.feed import Source, sources_of
 from tidegate.tables.json_format import JsonFormat
-from tidegate.tables.sources import Source, sources_of
 from tidegate.tables.table import Mode, Table, TableArgument
 from tidegate.tables.types import ColumnType
 
@@ -48,16 +46,16 @@ def _transform(given: Any) -> Any:
 
 @dataclass(frozen=True)
 class PipelineSpec:
-    """A pipeline, checked as far as that goes without its servers."""
+    """The arguments of a pipeline, checked as far as possible without its servers."""
 
     topics: tuple[str, ...]
     into: TableArgument
-    group: Annotated[str, Kind("the name of a group", check_group)]
-    format: Annotated[ValueFormat, Kind(_FORMATS, _format, _NAMES)] = "json"
+    group: Annotated[str, Accepts("the name of a group", check_group)]
+    format: Annotated[ValueFormat, Accepts(_FORMATS, _format, _NAMES)] = "json"
     schema: Mapping[FieldPath, Any] | None = None
     columns: Mapping[Label, Label] | None = None
     where: Label | None = None
-    transform: Annotated[Any, Kind("SQL, or a function of a DataFrame", _transform)] | None = None
+    transform: Annotated[Any, Accepts("SQL, or a function of a DataFrame", _transform)] | None = None
     commit: CommitMode | None = None
     delivery: Delivery = Delivery.EXACTLY_ONCE
     start: Strategy = field(default_factory=StartStrategy)
@@ -106,34 +104,34 @@ class PipelineSpec:
 
     @property
     def mode(self) -> CommitMode:
-        """The commit mode: by partition wherever each row comes from one record."""
+        """The commit mode. The default is by partition, or by batch if a transform makes the rows."""
         return self.commit or (CommitMode.BATCH if self.transform is not None else CommitMode.PARTITION)
 
     @property
     def is_scalar(self) -> bool:
-        """Whether the value is one thing without fields."""
+        """Whether the value is a single text or byte string without fields."""
         return self.format in ("text", "bytes")
 
     @property
     def is_plain(self) -> bool:
-        """Whether every column is a part of the record as it is, of every record."""
+        """Whether every record becomes a row and every column is a part of it, without expressions."""
         is_rowwise = self.transform is None and self.where is None
         return is_rowwise and all(map(is_path, (self.columns or {}).values()))
 
     @property
     def form(self) -> Any:
-        """The format that readers take."""
+        """The format object for readers."""
         return self.format if isinstance(self.format, CsvFormat) else JsonFormat()
 
     @property
     def sources(self) -> dict[str, Source]:
-        """Where those columns come from that are parts of the record."""
+        """The sources of those columns that are parts of the record."""
         paths = {name: written for name, written in (self.columns or {}).items() if is_path(written)}
         return sources_of({name: [part.strip("`") for part in written.split(".")] for name, written in paths.items()})
 
     @property
     def fields(self) -> dict[tuple[str, ...], ColumnType]:
-        """The declared fields of the value, by their paths."""
+        """The declared types of the value's fields, by path."""
         found = {}
         for name, declared in (self.schema or {}).items():
             try:
@@ -144,7 +142,7 @@ class PipelineSpec:
 
     @property
     def table(self) -> Table:
-        """The table, with the types that the schema tells of its columns if it is to be created."""
+        """The table. If it may be created, its column types include those that the schema declares."""
         if not self.into.create or not self.fields or self.transform is not None:
             return self.into
         if self.columns is None:
@@ -156,12 +154,12 @@ class PipelineSpec:
 
     @property
     def deletes(self) -> bool:
-        """Whether tombstones delete rows; where expressions make the rows, they have none to speak of."""
+        """Whether tombstones delete rows. They cannot if expressions make the rows, since a tombstone has no fields."""
         return self.is_plain and self.into.deletes and self.into.kind is not Mode.APPEND
 
     @property
     def about(self) -> str:
-        """What errors begin with."""
+        """The beginning of error messages: group and table."""
         return f"pipeline of group {self.group!r} into table {self.into}"
 
     def _refuse(self, why: str) -> None:

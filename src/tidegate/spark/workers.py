@@ -1,4 +1,4 @@
-"""Python workers of Spark: what makes a task begin without delay."""
+"""Faster start of tasks in Spark's Python workers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["ready_worker"]
 
 
 def ready_worker() -> None:
-    """Call this first in whatever runs on executors.
+    """Make a task start fast. Call it first in every function that runs on executors.
 
-    Spark puts its own archives on the workers' ``sys.path`` and has Python forget, before every task, what it knows of
-    all archives: each is then read again, and each of their packages on its own. So the finders of Spark's own archives
-    are dropped: they do not change, and Python makes a new one, from what it has read, when something is imported from
-    them. The user's own (``--py-files``) stay as they are.
+    Spark puts its own archives on ``sys.path`` and invalidates Python's import caches before every task. Each cached
+    finder then reads its archive again, and there is one finder for each package in an archive. This function drops the
+    finders of Spark's own archives: the archives do not change, and Python creates a finder again, from what it has
+    read, when something is imported from them. The finders of the user's archives (``--py-files``) stay.
     """
     home = _spark_home()
     sys.path[:] = [entry for entry in sys.path if not (entry.endswith(".jar") and entry.startswith(home))]
@@ -24,16 +24,16 @@ def ready_worker() -> None:
 
 
 def _spark_home() -> str:
-    """The folder of Spark on this machine: the archives below it are Spark's own."""
+    """Return the folder of Spark on this machine. The archives below it are Spark's own."""
     return str(Path(os.environ.get("SPARK_HOME") or _folder_of_pyspark())) + os.sep
 
 
 def _folder_of_pyspark() -> Path:
-    import pyspark  # noqa: PLC0415 - an extra, and there where this runs
+    import pyspark  # noqa: PLC0415 - an extra; executors have it
 
     parts = Path(pyspark.__file__).parts
     archive = next((place for place, part in enumerate(parts) if part.endswith(".zip")), None)
-    # Inside of an archive it is <home>/python/lib/pyspark.zip/pyspark/__init__.py, installed <home>/__init__.py.
+    # In an archive the path is <home>/python/lib/pyspark.zip/pyspark/__init__.py; installed, <home>/__init__.py.
     return Path(*parts[: archive - 2]) if archive is not None else Path(*parts[:-1])
 
 

@@ -1,11 +1,11 @@
-"""Tables: records into rows, in bulk, inside the transaction that moves the position."""
+"""Tables: convert records to rows and write them in bulk, inside the transaction that advances the position."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tidegate.core.errors import ConfigurationError
+from tidegate.errors import ConfigurationError
 from tidegate.tables.table import Mode, Table
 from tidegate.tables.types import ColumnType
 
@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from tidegate.tables.format import Format
     from tidegate.tables.json_format import JsonFormat
     from tidegate.tables.layout import Layout
-    from tidegate.tables.misfit import DoesNotFit, Misfit
     from tidegate.tables.own_format import OwnFormat
-    from tidegate.tables.rows import Rows
+    from tidegate.tables.rows import DoesNotFit, Misfit, Rows
     from tidegate.tables.target import Target
 
 __all__ = [
@@ -36,15 +35,15 @@ __all__ = [
     "Target",
 ]
 
-# These need Arrow and msgspec, which are an extra; a table can be described without.
+# Imported on first use: these need Arrow, which is an extra. Describing a table does not need them.
 _MODULES = {
     "CsvFormat": "csv_format",
-    "DoesNotFit": "misfit",
+    "DoesNotFit": "rows",
     "Feed": "feed",
     "Format": "format",
     "JsonFormat": "json_format",
     "Layout": "layout",
-    "Misfit": "misfit",
+    "Misfit": "rows",
     "OwnFormat": "own_format",
     "Rows": "rows",
     "Target": "target",
@@ -57,8 +56,8 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(f"tidegate.tables.{_MODULES[name]}"), name)
     except ModuleNotFoundError as error:
-        if error.name not in ("pyarrow", "msgspec"):
+        if error.name != "pyarrow":
             raise
         raise ConfigurationError(
-            f"writing records into tables needs {error.name}; run: pip install 'tidegate[tables]'"
+            "writing records into tables needs pyarrow; run: pip install 'tidegate[tables]'"
         ) from None

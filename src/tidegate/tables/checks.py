@@ -1,7 +1,8 @@
-"""Checks of Arrow arrays against their columns: one pass over all values, a second look only where that finds one."""
+"""Checks of Arrow arrays against their columns: one fast pass over all values, details only if it finds a problem."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, time
 from typing import Any
@@ -9,29 +10,31 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.tables.column import Column
+from tidegate.tables.column import INFINITE_DAYS, INFINITE_TICKS, Column
 from tidegate.tables.types import TypeName
 
 __all__ = ["has_byte", "problems_of"]
 
+_LEAST = 2.3e-308  # smaller doubles have fewer digits
 
-def problems_of(array: Any, column: Column, *, required: bool) -> Mapping[int, str]:
-    """By its place, why a value would not fit its column. ``required``: nulls do not fit either."""
+
+def problems_of(array: Any, column: Column) -> Mapping[int, str]:
+    """Return, by place, the reasons why values do not fit their column. Nulls always fit here."""
     found: dict[int, str] = {}
-    if required and array.null_count:
-        found |= dict.fromkeys(_places(pc.is_null(array)), "missing or null, and the column needs a value")
+    if column.reserved and array.null_count < len(array):
+        found |= dict.fromkeys(_places(array.is_valid()), f"{column.reserved}; leave the field out")
     for why, bad in _CHECKS.get(column.type.name, _nothing)(array, column):
         found |= dict.fromkeys(bad, why)
     return found
 
 
 def has_byte(array: Any, byte: bytes) -> bool:
-    """Whether the byte occurs in the texts of an array; a few bytes may also do so across two of them."""
+    """Whether the byte occurs in an array's texts. Several bytes may also match across the border of two texts."""
     return byte in _bytes_of(array)
 
 
 def _bytes_of(array: Any) -> bytes:
-    """The texts of an array, one behind the other."""
+    """Return the concatenated texts of an array."""
     _, offsets, data = array.buffers()
     if data is None or not len(array):
         return b""
@@ -67,14 +70,22 @@ def _double(array: Any, column: Column) -> _Problems:
 
 def _decimal(array: Any, column: Column) -> _Problems:
     if column.digits is not None:
-        texts = enumerate(array.cast(pa.string()).to_pylist())
-        bad = [place for place, text in texts if text is not None and _significant(text) > column.digits]
-        yield f"a decimal with more than {column.digits} digits, which the column cannot hold", bad
+        texts = [(place, text) for place, text in enumerate(array.cast(pa.string()).to_pylist()) if text is not None]
+        long = [place for place, text in texts if _significant(text) > column.digits]
+        yield f"a decimal with more than {column.digits} digits, which the column cannot hold", long
+        far = [place for place, text in texts if not _is_double(text)]
+        yield "a decimal that is too large or too small for the column", far
 
 
 def _significant(text: str) -> int:
     digits = text.lower().partition("e")[0].replace(".", "").replace("-", "")
     return len(digits.strip("0"))
+
+
+def _is_double(text: str) -> bool:
+    """Whether a number is within the range in which a double keeps its digits."""
+    number = abs(float(text))
+    return _LEAST < number < math.inf or not _significant(text)
 
 
 def _text(array: Any, column: Column) -> _Problems:
@@ -91,7 +102,13 @@ def _text(array: Any, column: Column) -> _Problems:
         yield f"text with a character that the column's character set ({column.encoding}) does not have", bad
     if column.choices is not None:
         outside = pc.invert(pc.is_in(array, pa.array(sorted(column.choices), array.type)))
-        yield "none of the values that the column can have", _places(pc.and_(outside, pc.is_valid(array)))
+        outside = pc.and_(outside, pc.is_valid(array))
+        if column.pattern is not None and outside.true_count:
+            outside = pc.and_(outside, pc.invert(pc.match_substring_regex(array, column.pattern)))
+        yield "none of the values that the column can have", _places(outside)
+    elif column.pattern is not None:
+        matched = pc.match_substring_regex(array, column.pattern)
+        yield f"not what a column of type {column.sql_type} stores as it is", _places(pc.invert(matched))
 
 
 def _json(array: Any, column: Column) -> _Problems:
@@ -126,8 +143,15 @@ def _between(array: Any, column: Column, first: Any, last: Any) -> _Problems:
     low, high = pa.scalar(first, array.type), pa.scalar(last, array.type)
     outside = pc.or_(pc.less(array, low), pc.greater(array, high))
     if pc.any(outside).as_py():
+        if column.has_infinity:
+            outside = pc.and_(outside, pc.invert(pc.is_in(array, _infinities(array.type))))
         days = f"{column.first.isoformat()} to {column.last.isoformat()}"
         yield f"a {column.type.name.value} outside of {days}", _places(outside)
+
+
+def _infinities(kind: Any) -> Any:
+    far = INFINITE_DAYS if pa.types.is_date(kind) else INFINITE_TICKS
+    return pa.array([-far, far], kind)
 
 
 def _bounds(array: Any) -> tuple[Any, Any]:
@@ -136,7 +160,7 @@ def _bounds(array: Any) -> tuple[Any, Any]:
 
 
 def _places(mask: Any) -> list[int]:
-    """Where a mask is true."""
+    """Return the places where a mask is true."""
     found: list[int] = pc.indices_nonzero(mask).to_pylist()
     return found
 

@@ -1,26 +1,47 @@
-"""A column of the target table: its type, and what a value must be like to fit."""
+"""Columns of target tables: their types, and the conditions that a value must meet to fit."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date
+from enum import Enum
 from typing import Any
 
 import pyarrow as pa
 
 from tidegate.tables.types import ColumnType, TypeName
 
-__all__ = ["Column"]
+__all__ = ["INFINITE_DAYS", "INFINITE_TICKS", "Column", "Form"]
 
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 _MOST_DIGITS = 76
 
+INFINITE_TICKS, INFINITE_DAYS = 2**62 // 10**6 * 10**6, 2**30
+"""Stand for ``infinity`` in Arrow timestamps and dates, negated for ``-infinity``; beyond all other values."""
+
+
+class Form(Enum):
+    """The syntax of text for a database type without a counterpart in :class:`TypeName`."""
+
+    ANY = "any"
+    """Any text; only the database can tell whether it is valid."""
+    UUID = "uuid"
+    BITS = "bits"
+    """Zeros and ones."""
+    ARRAY = "array"
+    """A PostgreSQL array: ``{1,2}``, or a JSON array."""
+    MAP = "map"
+    """PostgreSQL's hstore: ``a=>1``, or a JSON object."""
+    SET = "set"
+    """MySQL's SET: labels with commas between them, or a JSON array of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What is known of a column before anything is written to it.
+    """A column: its type, and all that decides whether a value fits.
 
-    ``has_default``: the database fills it in if it is left out. ``generated``: only the database fills it in.
+    ``has_default``: the database fills the column in if a row leaves it out. ``generated``: only the database may fill
+    it in.
     """
 
     name: str
@@ -29,51 +50,72 @@ class Column:
     nullable: bool = True
     has_default: bool = False
     generated: bool = False
+    fills_null: bool = False
+    """Whether the database may replace NULL by a value, even if the column is NOT NULL."""
     low: int = _LOWEST
-    """Of an integer: the least value."""
+    """Integer: the least value."""
     high: int = _HIGHEST
-    """Of an integer: the greatest value."""
+    """Integer: the greatest value."""
     length: int | None = None
-    """Of a text: how many characters it may have."""
+    """Text: the most characters."""
     size: int | None = None
-    """Of a text or bytes: how many bytes it may have."""
+    """Text or bytes: the most bytes."""
     digits: int | None = None
-    """Of a decimal that the database would round: how many significant digits it keeps."""
+    """Decimal that the database would round: the significant digits that it keeps."""
     first: date = date.min
-    """Of a date or timestamp: the first one, or its day."""
+    """Date or timestamp: the earliest value; for a timestamp, a date means the start of that day."""
     last: date = date.max
-    """Of a date or timestamp: the last one, or its day."""
+    """Date or timestamp: the latest value; for a timestamp, a date means the end of that day."""
     fraction: int = 6
-    """Of a timestamp: the digits of its seconds' fraction; finer ones are cut off."""
+    """Timestamp: the decimal places of its seconds; further ones are cut off."""
     has_zone: bool = True
-    """Of a timestamp: it is stored with its zone; without, it is stored in UTC."""
+    """Timestamp: whether the type has a time zone; if not, the time is stored in UTC."""
     largest: float | None = None
-    """Of a double: the greatest finite number."""
+    """Double: the greatest finite number, if the column has single precision."""
     takes_nan: bool = True
     takes_infinity: bool = True
     takes_nul: bool = True
-    """Of a text: it may contain the character NUL."""
+    """Text or JSON: whether it may contain the character NUL."""
     encoding: str | None = None
-    """Of a text: the Python codec that has to be able to encode it."""
+    """Text: the Python codec that must be able to encode it; or ``utf8mb3``, for characters up to U+FFFF."""
     choices: frozenset[str] | None = None
-    """Of a text: the only values that there are."""
-    is_uuid: bool = False
+    """Text: the only valid values; texts that match the pattern, if there is one, are accepted as spellings of them."""
+    form: Form = Form.ANY
+    """Text: the required syntax."""
+    pattern: str | None = None
+    """Text: the regular expression for texts that the database stores unchanged."""
+    element: Column | None = None
+    """Array: its elements, described as a column."""
+    has_infinity: bool = False
+    """Date or timestamp: whether ``infinity`` and ``-infinity`` are values."""
+    refusal: str = ""
+    """Why nothing can be written to it; empty if it can be written."""
+    reserved: str = ""
+    """Why only the database may give it a value; empty if records may."""
+    exact: bool = False
+    """Whether a value must have the column's own type, without any conversion."""
     folds: bool = False
-    """Of a text: the database takes texts for the same that are not, byte for byte."""
+    """Key: whether the database considers values equal that differ in Python."""
+    compared: str = ""
+    """Key that folds: the SQL after a parameter that makes it compare as the key's index does. In PostgreSQL it is a
+    cast such as ``::citext`` or ``::text COLLATE "und-x-icu"``, never with a length; in SQLite ``COLLATE "NOCASE"``. In
+    MySQL and MariaDB it is just the name of the collation."""
+    is_settled: bool = True
+    """Whether a value that passes the checks before writing always fits; otherwise only the database can tell."""
 
     @property
-    def fills_null(self) -> bool:
-        """Whether a null means "what the database fills in": NULL itself cannot be stored, and there is a default."""
-        return self.has_default and not self.nullable
+    def is_uuid(self) -> bool:
+        """Whether it holds UUIDs."""
+        return self.form is Form.UUID
 
     @property
     def is_unbounded(self) -> bool:
-        """Whether it is a decimal with more digits than Arrow's have: its values travel as text."""
+        """Whether it is a decimal with more digits than Arrow supports: its values are then handled as text."""
         return self.type.name is TypeName.DECIMAL and (self.type.precision or _MOST_DIGITS + 1) > _MOST_DIGITS
 
     @property
     def arrow(self) -> Any:
-        """The Arrow type that its values have on their way to the database."""
+        """The Arrow type of its values."""
         match self.type.name:
             case TypeName.DECIMAL:
                 if self.is_unbounded:

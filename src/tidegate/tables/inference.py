@@ -1,4 +1,4 @@
-"""Inference: the types that the fields of the first records seem to have."""
+"""Inference of column types from the fields of the first records."""
 
 from __future__ import annotations
 
@@ -9,10 +9,26 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from msgspec import UNSET, UnsetType
 
 from tidegate.tables.types import ColumnType, TypeName
 
-__all__ = ["field_at", "infer_arrow", "infer_json", "infer_python", "is_plain", "json_fields"]
+__all__ = [
+    "ENVELOPE",
+    "field_at",
+    "infer_arrow",
+    "infer_json",
+    "infer_python",
+    "is_envelope",
+    "is_plain",
+    "json_fields",
+]
+
+ENVELOPE = (
+    "Kafka Connect's envelope of a schema and a payload; let its converter leave it out (schemas.enable=false), or "
+    "give each column its source, such as 'value.payload.id'"
+)
+"""The reason why a record in an envelope of Kafka Connect is a misfit."""
 
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _RANGE = range(-(2**63), 2**63)
@@ -21,48 +37,63 @@ _RANGE = range(-(2**63), 2**63)
 def infer_json(
     values: Iterable[bytes | None], paths: Sequence[tuple[str, ...]] | None
 ) -> dict[tuple[str, ...], ColumnType | None]:
-    """Numbers are 64-bit integers or decimals, texts are text, what is nested or mixed is JSON; nulls have none."""
+    """Infer the types of the fields at these paths, or of all fields.
+
+    Numbers are 64-bit integers or decimals, strings are text, nested or mixed values are JSON. A field that is always
+    null has no type.
+    """
     seen: dict[tuple[str, ...], set[TypeName]] = {}
     for value in values:
         fields = json_fields(value)
         if fields is not None:
-            for path in [(name,) for name in fields if is_plain(name)] if paths is None else paths:
+            for path in [(name,) for name in fields] if paths is None else paths:
                 raw = field_at(value, path) if len(path) > 1 else fields.get(path[0])
-                kind = None if raw is None else _kind(bytes(raw))
+                kind = _kind(bytes(raw)) if raw else None
                 seen.setdefault(path, set()).update(() if kind is None else (kind,))
     return {path: _widest(kinds) for path, kinds in seen.items()}
 
 
 def infer_python(values: Iterable[Any]) -> ColumnType | None:
-    """The type of Python values: the same rules."""
+    """Infer the type of Python values, by the same rules; ``None`` if all are null."""
     kinds = {_python_kind(value) for value in values if value is not None}
     return _widest(kinds)
 
 
 def infer_arrow(schema: Any) -> dict[str, ColumnType]:
-    """The types of the columns of a ``pyarrow.Schema``; those without a value are left out."""
+    """Return the types of the columns of a ``pyarrow.Schema``, leaving out those of Arrow's null type."""
     found = {field.name: _arrow_type(field.type) for field in schema}
     return {name: kind for name, kind in found.items() if kind is not None}
 
 
 def json_fields(value: bytes | None) -> Mapping[str, msgspec.Raw] | None:
-    """The fields of an object, unread; ``None`` if it is none."""
+    """Return the fields of a JSON object, undecoded; ``None`` if the value is not an object."""
     try:
         return None if value is None else _OBJECT.decode(value)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return None
 
 
-def field_at(value: bytes | None, path: Sequence[str]) -> bytes | None:
-    """The field at the end of a path, unread; ``None`` if there is none."""
+def field_at(value: bytes | None, path: Sequence[str]) -> bytes | UnsetType | None:
+    """Return the field at a path, undecoded: ``UNSET`` if it is missing, ``None`` if a field on the way is null."""
     for name in path:
-        raw = (json_fields(value) or {}).get(name)
-        value = None if raw is None else bytes(raw)
+        fields = json_fields(value)
+        if fields is None:
+            return None if value == b"null" else UNSET
+        raw = fields.get(name)
+        if raw is None:
+            return UNSET
+        value = bytes(raw)
     return value
 
 
+def is_envelope(value: bytes | None) -> bool:
+    """Whether a value is the envelope of schema and payload that Kafka Connect's JSON converter writes."""
+    fields = json_fields(value)
+    return fields is not None and fields.keys() == {"schema", "payload"} and bytes(fields["schema"])[:1] in (b"{", b"n")
+
+
 def is_plain(name: str) -> bool:
-    """Whether a field's name has no quote, backslash or control character in it. Others make no new columns."""
+    """Whether a field's name has no quote, backslash or control character."""
     return not any(character in '"\\' or character < " " for character in name)
 
 

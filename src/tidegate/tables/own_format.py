@@ -1,16 +1,18 @@
-"""A user's own format: a function from records to rows."""
+"""A user's own format: a function that turns records into rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from msgspec import UNSET
+
 from tidegate.core.arguments import argument
 from tidegate.core.records import Record
-from tidegate.tables.feed import Feed
-from tidegate.tables.format import FieldReader, Fields, NewFields, Wanted, Watch
+from tidegate.tables.feed import Clash, Feed, Known
+from tidegate.tables.format import FieldMatch, FieldReader, Fields, Unmatched, Wanted, lacking_in
 from tidegate.tables.inference import infer_python
-from tidegate.tables.misfit import Misfit
+from tidegate.tables.rows import Misfit
 from tidegate.tables.types import ColumnType
 from tidegate.tables.values import array_of
 
@@ -18,45 +20,67 @@ __all__ = ["OwnFormat", "RowFunction"]
 
 Row: TypeAlias = Mapping[str, Any]
 RowFunction: TypeAlias = Callable[[Record], "Row | Iterable[Row] | None"]
-"""Makes of a record its row, or several, or none; raises if it cannot."""
+"""Returns a record's row, several rows, or none; raises if the record is invalid."""
 
 
 class OwnFormat:
-    """Rows made by a function; an error that it raises makes its record a misfit. Tombstones of a table that deletes
-    are not given to it.
+    """A format in which a function makes the rows; if it raises, the record is a misfit.
+
+    The function gets tombstones only if the table sets no ``tombstones`` and its mode is not upsert.
     """
 
     def __init__(self, function: RowFunction) -> None:
         self.function: RowFunction = argument("function", Callable[[Record], Any], function)
 
     def without_tombstones(self) -> OwnFormat:
-        """The same for a table that deletes: a tombstone is a row of nulls, which is not asked for."""
+        """Return a format that does not call the function for tombstones: each becomes a row without fields.
+
+        It is for tables that handle tombstones themselves.
+        """
         function = self.function
         return OwnFormat(lambda record: {} if record.value is None else function(record))
 
-    def reader(self, wanted: Sequence[Wanted], *, part: str = "value", watch: Watch | None = None) -> FieldReader:
-        """See :meth:`Format.reader`."""
+    def reader(self, wanted: Sequence[Wanted], *, part: str = "value", watch: FieldMatch | None = None) -> FieldReader:
+        """Return a reader that calls the function for each record."""
         return _OwnFields(self.function, wanted, watch)
 
     def infer(self, feed: Feed, paths: Sequence[tuple[str, ...]] | None) -> dict[tuple[str, ...], ColumnType | None]:
-        """See :meth:`Format.infer`."""
+        """Infer the types of fields from the rows that the function makes; calls it for each record."""
         rows, _, _ = _rows(self.function, feed)
         wanted = [(name,) for name in dict.fromkeys(name for row in rows for name in row)] if paths is None else paths
-        return {path: infer_python(_at(row, path) for row in rows) for path in wanted}
+        return {path: infer_python(lacking_in([_at(row, path) for row in rows])[0]) for path in wanted}
 
 
 class _OwnFields:
-    def __init__(self, function: RowFunction, wanted: Sequence[Wanted], watch: Watch | None) -> None:
+    def __init__(self, function: RowFunction, wanted: Sequence[Wanted], watch: FieldMatch | None) -> None:
         self._function = function
         self._wanted = wanted
-        self._known = None if watch is None else watch.never | {path[0] for _, path in wanted}
+        self._watch = watch or FieldMatch()
+        self._known = Known([path for _, path in wanted], ignore_case=self._watch.ignore_case)
 
     def read(self, feed: Feed) -> Fields:
-        rows, places, misfits = _rows(self._function, feed)
-        if self._known is not None and any(row[name] is not None for row in rows for name in row.keys() - self._known):
-            raise NewFields
-        converted = {column.name: array_of([_at(row, path) for row in rows], column) for column, path in self._wanted}
-        return Fields(converted, places, misfits)
+        made, places, misfits = _rows(self._function, feed)
+        rows: list[Row] = []
+        unmatched: dict[int, str] = {}
+        for row, place in zip(made, places, strict=True):
+            try:
+                rows.append(self._known.matched(row))
+            except Clash as clash:
+                misfits.append(Misfit(place, None, str(clash)))
+                rows.append({})
+            if self._watch.unmatched is not Unmatched.IGNORED:
+                for name in rows[-1].keys() - self._known.inside.keys() - self._watch.left_out:
+                    is_left_out = row[name] is None or self._known.has_exactly(name, row)
+                    if not (is_left_out and self._watch.spares_nulls):
+                        unmatched.setdefault(place, name)
+        misfits += self._watch.misfits(unmatched)
+        converted, lacking = {}, {}
+        for column, path in self._wanted:
+            values, mask = lacking_in([_at(row, path) for row in rows])
+            converted[column.name] = array_of(values, column)
+            if mask is not None:
+                lacking[column.name] = mask
+        return Fields(converted, places, misfits, lacking)
 
 
 def _rows(function: RowFunction, feed: Feed) -> tuple[list[Row], list[int], list[Misfit]]:
@@ -69,7 +93,7 @@ def _rows(function: RowFunction, feed: Feed) -> tuple[list[Row], list[int], list
             new = [made] if isinstance(made, Mapping) else list(made or ())
             if not all(isinstance(row, Mapping) for row in new):
                 raise TypeError("rows are mappings from names to values")
-        except Exception as error:  # its text may quote the value
+        except Exception as error:  # report its type only: its text may contain the value
             misfits.append(Misfit(place, None, f"the function that makes rows failed with {type(error).__name__}"))
             continue
         rows += new
@@ -78,7 +102,10 @@ def _rows(function: RowFunction, feed: Feed) -> tuple[list[Row], list[int], list
 
 
 def _at(row: Row, path: tuple[str, ...]) -> Any:
+    """Return the field at a path: ``UNSET`` if it is missing, ``None`` if it or a field on the way is null."""
     found: Any = row
     for name in path:
-        found = found.get(name) if isinstance(found, Mapping) else None
+        if found is None:
+            return None
+        found = found.get(name, UNSET) if isinstance(found, Mapping) else UNSET
     return found

@@ -1,64 +1,302 @@
-"""SQLite: it stores anything anywhere, so what goes in has been checked before."""
+"""SQLite: inspect tables through their definitions; write rows by INSERT.
+
+SQLite stores any value in any column, so values are checked before they are written.
+"""
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Callable
-from decimal import Context, Decimal
-from itertools import chain, islice
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from itertools import chain, groupby, islice
+from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import URL, Connection, Dialect, text
+from sqlalchemy.exc import DBAPIError
 
-from tidegate.core.errors import ConfigurationError
+from tidegate.errors import ConfigurationError
 from tidegate.tables.column import Column
-from tidegate.tables.misfit import DoesNotFit
-from tidegate.tables.naming import Names
-from tidegate.tables.types import TypeName
+from tidegate.tables.database import Database
+from tidegate.tables.layout import Facts, Order, UniqueIndex, key_of
+from tidegate.tables.names import Names
+from tidegate.tables.rows import EXACT, DoesNotFit
+from tidegate.tables.table import Mode, Table
+from tidegate.tables.types import ColumnType, TypeName
 from tidegate.tables.writer import Writer, driver_errors, parameters_of
 
-__all__ = ["SQLiteWriter"]
+__all__ = ["SQLiteDatabase", "SQLiteWriter"]
+
 
 _NAMES = Names('"')
-_EXACT = Context(prec=200_000)
+_MASTER = (
+    "SELECT type, COALESCE(sql, ''), name, tbl_name = :name COLLATE NOCASE FROM {}sqlite_master "
+    "WHERE tbl_name = :name COLLATE NOCASE OR sql LIKE '%ROLLBACK%' OR sql LIKE '%FAIL%' "
+    "ORDER BY type IN ('index', 'trigger')"
+)
+_INDEXES = text(
+    "SELECT i.name, i.partial, COALESCE(c.name, ''), c.coll, i.origin, i.\"unique\" "
+    "FROM pragma_index_list(:name, :schema) AS i, pragma_index_xinfo(i.name, :schema) AS c "
+    "WHERE c.key ORDER BY i.seq, c.seqno"
+)
+_PRIMARY = text("SELECT name FROM pragma_table_xinfo(:name, :schema) WHERE pk ORDER BY pk")
+_REFERENCES = (
+    'SELECT m.name = :name COLLATE NOCASE, f."table" = :name COLLATE NOCASE '
+    "FROM {}sqlite_master AS m, pragma_foreign_key_list(m.name, :schema) AS f "
+    "WHERE m.type = 'table' AND (m.name = :name COLLATE NOCASE OR f.\"table\" = :name COLLATE NOCASE)"
+)
+_UNREAD = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|\[[^\]]*\]|--[^\n]*|/\*.*?(?:\*/|$)", re.DOTALL)
+_BREAKS = re.compile(
+    r"\b(?:(ON\s+CONFLICT)\s+|(RAISE)\s*\(\s*|(?:INSERT|UPDATE)\s+(OR)\s+)(ROLLBACK|FAIL)\b", re.IGNORECASE
+)
+_SETTLES = re.compile(r"\bON\s+CONFLICT\s+(?:IGNORE|REPLACE)\b", re.IGNORECASE)
+_FILLS = re.compile(rf"\bNOT\s+NULL\s+{_SETTLES.pattern}", re.IGNORECASE)
+_CHECK = re.compile(r"\bCHECK\b", re.IGNORECASE)
+_INSTEAD = re.compile(r"\bINSTEAD\s+OF\s+INSERT\b", re.IGNORECASE)
+_VIRTUAL = re.compile(r"\s*CREATE\s+VIRTUAL\b", re.IGNORECASE)
+_BYTE_FOR_BYTE = "BINARY"
+
+
+def _facts_of(conn: Connection, table: Table, columns: Sequence[Column]) -> Facts:
+    """Return the facts about a table, from the schema; raise if it takes no rows, or may break a transaction."""
+    schema = f"{_NAMES.quote(table.schema)}." if table.schema else ""
+    where = {"name": table.name, "schema": table.schema}
+    found = conn.execute(text(_MASTER.format(schema)), where).all()
+    own = [row for row in found if row[3]]
+    triggers = [row[1] for row in own if row[0] == "trigger"]
+    _refuse(table, own[0][:2] if own else ("table", ""), triggers)
+    for kind, sql, name, _ in own:
+        _refuse_breaks(f"table {table}: its {f'trigger {name!r}' if kind == 'trigger' else 'definition'}", sql)
+    rows = conn.execute(_INDEXES, where).all()
+    indexes = _indexes(rows, {column.name: column for column in columns})
+    primary = conn.execute(_PRIMARY, where).scalars().all()
+    row_id = primary[0] if primary and not any(row.origin == "pk" for row in rows) else None
+    if row_id is not None:
+        indexes.insert(0, UniqueIndex("PRIMARY KEY", (row_id,)))
+    key = key_of(table, indexes)
+    references = conn.execute(text(_REFERENCES.format(schema)), where).all()
+    for kind, sql, name, is_own in found:
+        if (triggers or references) and not is_own:
+            _refuse_breaks(
+                f"table {table}: its triggers or foreign keys may lead to others, of which the {kind} {name!r}", sql
+            )
+    may_fail = any(row.partial or not row[2] for row in rows)
+    may_fail |= any(column.generated or not column.is_settled for column in columns)
+    definition = " ".join(_UNREAD.sub(" ", row[1]) for row in own if row[0] in ("table", "view"))
+    may_fail |= _CHECK.search(definition) is not None or _SETTLES.search(definition) is not None
+    # SQLite checks foreign keys at the end of a statement, when a later row may have hidden a violation.
+    hides = triggers or table.kind in (Mode.UPSERT, Mode.ACCUMULATE)
+    if any(hides or (of_it and to_it) for of_it, to_it in references):
+        order = Order.SINGLE
+    elif triggers or references or may_fail or len(indexes) > len(key):
+        order = Order.KEPT
+    else:
+        order = Order.FREE
+    return Facts(
+        order,
+        is_numbered=row_id is not None and (table.kind is Mode.APPEND or row_id not in table.key),
+        folding={name: compared for index in key for name, compared in index.folding.items()},
+        fills_nulls=_FILLS.search(definition) is not None,
+        numbered=frozenset({row_id} if row_id is not None and table.kind is Mode.APPEND else ()),
+    )
+
+
+def _refuse(table: Table, found: Any, triggers: Sequence[str]) -> None:
+    kind, sql = found
+    keyed = table.kind is not Mode.APPEND
+    if kind == "view" and (keyed or not any(map(_INSTEAD.search, triggers))):
+        way_out = "name the table that the view shows" + ("" if keyed else ", or give it a trigger INSTEAD OF INSERT")
+        raise ConfigurationError(
+            f"table {table} is a view, which takes no rows in mode {table.kind.value!r}; {way_out}"
+        )
+    if keyed and _VIRTUAL.match(sql):
+        raise ConfigurationError(
+            f"table {table} is a virtual table, on which SQLite has no ON CONFLICT for mode {table.kind.value!r}; use "
+            "mode='append', or a table"
+        )
+
+
+def _refuse_breaks(whose: str, sql: str) -> None:
+    """Raise if the SQL handles errors by ROLLBACK or FAIL, which undo more or less than the failed statement."""
+    if (found := _BREAKS.search(_UNREAD.sub(" ", sql))) is None:
+        return
+    way = found[4].upper()
+    written = f"RAISE({way}, …)" if found[2] else f"{'ON CONFLICT' if found[1] else 'OR'} {way}"
+    effect = "ends the transaction" if way == "ROLLBACK" else "leaves a part of a statement done"
+    raise ConfigurationError(f"{whose} has {written}, which {effect}; write ABORT instead of {way}")
+
+
+def _indexes(rows: Sequence[Any], columns: Mapping[str, Column]) -> list[UniqueIndex]:
+    found = []
+    for name, parts in groupby(rows, itemgetter(0)):
+        members = list(parts)
+        if not members[0].unique:
+            continue
+        unfit = "is partial" if members[0].partial else "" if all(row[2] for row in members) else "is on an expression"
+        folding = {
+            row[2]: f' COLLATE "{row.coll}"'
+            for row in members
+            if row[2] in columns and (row.coll.upper() != _BYTE_FOR_BYTE or _folds(columns[row[2]]))
+        }
+        found.append(UniqueIndex(name, tuple(row[2] for row in members), unfit, folding))
+    return found
+
+
+def _folds(column: Column) -> bool:
+    """Whether SQLite may convert values that differ in Python to the same number."""
+    match column.type.name:
+        case TypeName.DOUBLE:
+            return True
+        case TypeName.DECIMAL:
+            return column.is_unbounded and "TEXT" not in column.sql_type.upper()
+        case TypeName.JSON:
+            return "TEXT" not in column.sql_type.upper()
+        case TypeName.TEXT:
+            return not column.sql_type
+    return False
+
+
+_DECLARED = re.compile(r"([^(]*)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?.*")
+_EXACT_DIGITS = 15  # significant digits that a number keeps if SQLite stores it as a float
+_GENERATED = (2, 3)
+_LITERAL = re.compile(
+    r"[-+]?[0-9.][0-9a-f.x]*(?:e[-+]?[0-9]+)?|x?'(?:[^']|'')*'|NULL|TRUE|FALSE|CURRENT_\w+|(?:date|time|datetime)\('now'\)",
+    re.DOTALL | re.IGNORECASE,
+)
+_TIMES = {"DATETIME": False, "TIMESTAMP": False, "TIMESTAMPTZ": True, "TIMESTAMP WITH TIME ZONE": True}
+
+
+def _columns(conn: Connection, table: Table) -> Sequence[Column]:
+    schema = f"{_NAMES.quote(table.schema)}." if table.schema else ""
+    rows = conn.exec_driver_sql(f"PRAGMA {schema}table_xinfo({_NAMES.quote(table.name)})").all()
+    keys = [row for row in rows if row[5]]
+    indexes = conn.exec_driver_sql(f"PRAGMA {schema}index_list({_NAMES.quote(table.name)})").all() if keys else []
+    # With an index (INTEGER PRIMARY KEY DESC, WITHOUT ROWID), the column is not the number that SQLite gives rows.
+    has_row_id = len(keys) == 1 and not any(index[3] == "pk" for index in indexes)
+    is_strict = bool(rows) and _is_strict(conn, schema, _NAMES.quote(table.name))
+    return [_column(row, is_strict, is_row_id=bool(row[5]) and has_row_id) for row in rows]
+
+
+def _is_strict(conn: Connection, schema: str, quoted: str) -> bool:
+    """Whether the table is STRICT, a feature since SQLite 3.37."""
+    row = conn.exec_driver_sql(f"PRAGMA {schema}table_list({quoted})").mappings().first()
+    return row is not None and bool(row.get("strict"))
+
+
+def _column(row: Any, is_strict: bool, *, is_row_id: bool) -> Column:
+    _, name, declared, not_null, default, _, hidden = row
+    has_default = default is not None and default.upper() != "NULL"
+    return Column(
+        name,
+        sql_type=declared,
+        nullable=not not_null and not is_row_id,
+        has_default=has_default or is_row_id,
+        generated=hidden in _GENERATED,
+        is_settled=not has_default or (_LITERAL.fullmatch(default) is not None and not is_strict),
+        **_facts("" if is_strict and declared.upper() == "ANY" else declared.upper().strip()),
+    )
+
+
+def _facts(declared: str) -> Mapping[str, Any]:
+    """Return what a declared type says about the values that fit: by its name if known, else by SQLite's affinity."""
+    match = _DECLARED.fullmatch(declared)
+    name, first, second = (match[1].strip(), match[2], match[3]) if match else (declared, None, None)
+    if name in ("BOOLEAN", "BOOL"):
+        return {"type": ColumnType(TypeName.BOOLEAN)}
+    if name in _TIMES:
+        return {"type": ColumnType(TypeName.TIMESTAMP), "has_zone": _TIMES[name]}
+    if name == "DATE":
+        return {"type": ColumnType(TypeName.DATE)}
+    if name in ("JSON", "JSON_TEXT"):
+        return {"type": ColumnType(TypeName.JSON)}
+    if name == "DECIMAL_TEXT":
+        return {"type": _decimal(first, second)}
+    if "INT" in name:
+        return {"type": ColumnType(TypeName.INTEGER)}
+    if any(word in name for word in ("CHAR", "CLOB", "TEXT")):
+        length = int(first) if first is not None and "CHAR" in name else None
+        return {"type": ColumnType(TypeName.TEXT), "length": length}
+    if "BLOB" in name or not name:
+        return {"type": ColumnType(TypeName.BYTES if name else TypeName.TEXT)}
+    if any(word in name for word in ("REAL", "FLOA", "DOUB")):
+        return {"type": ColumnType(TypeName.DOUBLE), "takes_nan": False}
+    kind = _decimal(first, second)
+    return {"type": kind, "digits": None if (kind.precision or 99) <= _EXACT_DIGITS else _EXACT_DIGITS}
+
+
+def _decimal(first: str | None, second: str | None) -> ColumnType:
+    if first is None or int(first) < 1 or int(second or 0) > int(first):
+        return ColumnType(TypeName.DECIMAL)
+    return ColumnType.decimal(int(first), int(second or 0))
+
+
+_WRITTEN = {
+    TypeName.BOOLEAN: "BOOLEAN",
+    TypeName.INTEGER: "BIGINT",
+    TypeName.DOUBLE: "DOUBLE",
+    TypeName.TEXT: "TEXT",
+    TypeName.BYTES: "BLOB",
+    TypeName.DATE: "DATE",
+    TypeName.TIMESTAMP: "TIMESTAMPTZ",
+    TypeName.JSON: "JSON_TEXT",
+}
+
+
 _ROWS = 500
 
 
 class SQLiteWriter(Writer):
-    """Prepared statements of many rows, which take little more than half the time of one row each."""
+    """Writes rows to SQLite by INSERTs of many rows, which take little more than half the time of single ones."""
 
-    def _append(self, conn: Connection, batch: Any) -> None:
-        self._insert(conn, batch, "")
+    nested = 30  # SQLite accepts 1000 levels; a low number costs little, since it writes rows in turn
 
-    def _merge(self, conn: Connection, batch: Any) -> None:
+    def _load(self, conn: Connection, batch: Any) -> None:
+        self._insert(conn, batch, single=False)
+
+    def _insert(self, conn: Connection, batch: Any, *, single: bool) -> None:
         unfit: list[str] = []
-        changes = [
-            f"{_NAMES.quote(name)} = {self._sum(conn, name, number, unfit)}"
-            if name in self.layout.added
-            else f"{_NAMES.quote(name)} = excluded.{_NAMES.quote(name)}"
-            for number, name in enumerate(self._others(batch))
-        ]
-        action = f"UPDATE SET {', '.join(changes)}" if changes else "NOTHING"
-        self._insert(conn, batch, f" ON CONFLICT ({_NAMES.listed(self.layout.table.key)}) DO {action}")
-        if unfit:
-            raise DoesNotFit(f"column {unfit[0]!r}: the sum of a key's row and its records does not fit the column")
-
-    def _delete(self, conn: Connection, keys: Any) -> None:
-        same = " AND ".join(f"{_NAMES.quote(name)} = ?" for name in keys.schema.names)
-        statement = f"DELETE FROM {_NAMES.table(self.layout.table)} WHERE {same}"
-        with driver_errors(conn, statement):
-            _driver(conn).executemany(statement, zip(*self._parameters(keys), strict=True))
-
-    def _insert(self, conn: Connection, batch: Any, conflict: str) -> None:
         driver, names = _driver(conn), batch.schema.names
         start = f"INSERT INTO {_NAMES.table(self.layout.table)} ({_NAMES.listed(names)}) VALUES "
-        row = f"({', '.join('?' * len(names))})"
-        most = min(_ROWS, driver.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // len(names))
+        row, end = f"({', '.join('?' * len(names))})", self._conflict(conn, self._others(batch), unfit)
+        most = 1 if single else min(_ROWS, driver.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // len(names))
         values = chain.from_iterable(zip(*self._parameters(batch), strict=True))
         with driver_errors(conn, start):
             for first in range(0, batch.num_rows, most):
                 count = min(most, batch.num_rows - first)
-                driver.execute(start + ", ".join([row] * count) + conflict, tuple(islice(values, count * len(names))))
+                driver.execute(start + ", ".join([row] * count) + end, tuple(islice(values, count * len(names))))
+        if unfit:
+            raise DoesNotFit(f"column {unfit[0]!r}: the sum of a key's row and its records does not fit the column")
+
+    def _update(self, conn: Connection, batch: Any, *, single: bool) -> None:
+        key, others = list(self.layout.table.key), self._others(batch)
+        changes = ", ".join(f"{_NAMES.quote(name)} = ?" for name in others)
+        start = f"UPDATE {_NAMES.table(self.layout.table)} SET {changes}"
+        self._for_each(conn, start, batch.select([*others, *key]))
+
+    def _delete(self, conn: Connection, keys: Any, *, single: bool) -> None:
+        self._for_each(conn, f"DELETE FROM {_NAMES.table(self.layout.table)}", keys.select(list(self.layout.table.key)))
+
+    def _for_each(self, conn: Connection, start: str, batch: Any) -> None:
+        """Run an UPDATE or DELETE for each row of the batch, on the row of the table with the same key."""
+        columns = (self.layout.by_name[name] for name in self.layout.table.key)
+        same = " AND ".join(f"{_NAMES.quote(column.name)} = ?{column.compared}" for column in columns)
+        with driver_errors(conn, start):
+            _driver(conn).executemany(f"{start} WHERE {same}", zip(*self._parameters(batch), strict=True))
+
+    def _conflict(self, conn: Connection, others: list[str], unfit: list[str]) -> str:
+        if self.layout.table.kind is Mode.APPEND:
+            return ""
+        changes = [
+            f"{_NAMES.quote(name)} = {self._sum(conn, name, number, unfit)}"
+            if name in self.layout.added
+            else f"{_NAMES.quote(name)} = excluded.{_NAMES.quote(name)}"
+            for number, name in enumerate(others)
+        ]
+        sets = changes and self.layout.table.kind is not Mode.IGNORE
+        action = f"UPDATE SET {', '.join(changes)}" if sets else "NOTHING"
+        return f" ON CONFLICT ({_NAMES.listed(self.layout.table.key)}) DO {action}"
 
     def _parameters(self, batch: Any) -> list[list[Any]]:
         return [
@@ -67,7 +305,7 @@ class SQLiteWriter(Writer):
         ]
 
     def _sum(self, conn: Connection, name: str, number: int, unfit: list[str]) -> str:
-        """The expression that adds; SQLite itself would turn numbers that are large or have a fraction into floats."""
+        """Return the expression that adds exactly; SQLite itself would make floats of large or fractional numbers."""
         column, quoted = self.layout.by_name[name], _NAMES.quote(name)
         old = f"{_NAMES.quote(self.layout.table.name)}.{quoted}"
         if column.type.name is TypeName.DOUBLE:
@@ -84,12 +322,15 @@ def _driver(conn: Connection) -> sqlite3.Connection:
 
 
 def _adder(column: Column, unfit: list[str]) -> Callable[[Any, Any], Any]:
-    """Adds exactly; what does not fit is noted, for an error inside of SQLite would not say what it is."""
+    """Return a function that adds exactly.
+
+    If a sum does not fit, it appends the column to ``unfit``: an error raised inside SQLite would lose its message.
+    """
 
     def add(old: Any, new: Any) -> Any:
         if old is None or new is None:
             return new if old is None else old
-        total = _EXACT.add(Decimal(str(old)), Decimal(str(new)))
+        total = EXACT.add(Decimal(str(old)), Decimal(str(new)))
         if not _fits(total, column):
             unfit.append(column.name)
             return None
@@ -106,3 +347,58 @@ def _fits(total: Decimal, column: Column) -> bool:
         return False
     precision, scale = column.type.precision, column.type.scale or 0
     return precision is None or total.is_zero() or total.adjusted() < precision - scale
+
+
+class SQLiteDatabase(Database):
+    """SQLite: the database is a file, or in memory."""
+
+    names = _NAMES
+    writer = SQLiteWriter
+    is_local = True
+
+    def verbatim(self, statement: str) -> str:
+        """Return the statement: this driver formats nothing."""
+        return statement
+
+    def _text(self, value: str) -> str:
+        doubled = value.replace("'", "''")
+        return f"'{doubled}'"
+
+    def columns(self, conn: Connection, table: Table) -> Sequence[Column]:
+        """Return the table's columns in order; none if the table does not exist."""
+        return _columns(conn, table)
+
+    def written(self, kind: ColumnType, dialect: Dialect, *, in_key: bool) -> str:
+        """Return the SQL type of a new column.
+
+        Decimals of up to 15 digits are stored as numbers; longer ones as text, which keeps every digit.
+        """
+        if kind.name is TypeName.DECIMAL:
+            bounds = f"({kind.precision},{kind.scale})" if kind.precision else ""
+            exact = kind.precision is not None and kind.precision <= _EXACT_DIGITS
+            return ("DECIMAL" if exact else "DECIMAL_TEXT") + bounds
+        return _WRITTEN[kind.name]
+
+    def facts(self, conn: Connection, table: Table, columns: Sequence[Column]) -> Facts:
+        """Return the facts about a table; raise if it takes no rows, or may break a transaction."""
+        return _facts_of(conn, table, columns)
+
+    def shape(self, conn: Connection, table: Table) -> str | None:
+        """Return the SQL of the table, its indexes, its triggers, and all objects with REFERENCES, ROLLBACK or FAIL."""
+        schema = f"{_NAMES.quote(table.schema)}." if table.schema else ""
+        found: str | None = conn.exec_driver_sql(
+            f"SELECT group_concat(sql, '; ') FROM {schema}sqlite_master WHERE tbl_name = ? COLLATE NOCASE "
+            "OR sql LIKE '%REFERENCES%' OR sql LIKE '%ROLLBACK%' OR sql LIKE '%FAIL%'",
+            (table.name,),
+        ).scalar()
+        return found
+
+    def missing_file(self, url: URL) -> str | None:
+        """Return the path of the database's file if it does not exist: connecting would create it."""
+        file = url.database
+        return file if file and file != ":memory:" and not Path(file).exists() else None
+
+    def refuses_column(self, error: DBAPIError) -> bool:
+        """Whether SQLite refused a new column for its name, or because the table has too many."""
+        message = str(error.orig).lower()
+        return "too many columns" in message or message.startswith("duplicate column name")

@@ -1,59 +1,272 @@
-"""A target: a table that is open for records."""
+"""Targets: tables that are inspected, created or extended as needed, and then written to."""
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from tidegate.core.arguments import argument
-from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Record
-from tidegate.tables.choice import FormatArgument, FormatChoice
-from tidegate.tables.feed import Feed
-from tidegate.tables.fitting import fit
-from tidegate.tables.format import Format, NewFields, Watch
-from tidegate.tables.inference import infer_arrow
+from tidegate.errors import ConfigurationError
+from tidegate.ledger.sql.ledger import passes
+from tidegate.tables.column import Column
+from tidegate.tables.database import Database
+from tidegate.tables.feed import Clash, Feed, Known, Mapped, Source, sources_of
+from tidegate.tables.fit import fit
+from tidegate.tables.format import FieldMatch, Format, NewFields, Unmatched
+from tidegate.tables.inference import infer_arrow, is_envelope
 from tidegate.tables.json_format import JsonFormat
-from tidegate.tables.layout import Layout
-from tidegate.tables.metadata import type_of
-from tidegate.tables.misfit import Misfit
-from tidegate.tables.mysql import MySQLWriter
+from tidegate.tables.layout import Facts, Layout, check_writable, declared_as, refuse_generated
 from tidegate.tables.own_format import OwnFormat
-from tidegate.tables.postgres import PostgresWriter
-from tidegate.tables.preparing import prepare
-from tidegate.tables.reader import Reader
-from tidegate.tables.rows import Rows
-from tidegate.tables.sources import Mapped, sources_of
-from tidegate.tables.sqlite import SQLiteWriter
-from tidegate.tables.table import Table, TableArgument
-from tidegate.tables.types import ColumnType
-from tidegate.tables.writer import Writer
+from tidegate.tables.reader import REFUSED_TOMBSTONE, Reader, new_fields, type_of
+from tidegate.tables.registry import DATABASES, database_of
+from tidegate.tables.rights import line_of
+from tidegate.tables.rows import Misfit, Rows
+from tidegate.tables.table import Mode, Table, TableArgument, Tombstones
+from tidegate.tables.types import ColumnType, FormatArgument, FormatChoice
 
-__all__ = ["Target", "write_rows"]
+__all__ = ["ColumnRefused", "Target", "prepare", "write_rows"]
 
-_WRITERS: dict[str, type[Writer]] = {
-    "postgresql": PostgresWriter,
-    "mysql": MySQLWriter,
-    "mariadb": MySQLWriter,
-    "sqlite": SQLiteWriter,
-}
+
+_log = logging.getLogger("tidegate")
+
+
+class ColumnRefused(ConfigurationError):
+    """The database refuses to add this column."""
+
+    def __init__(self, why: str, column: str) -> None:
+        super().__init__(why)
+        self.column = column
+
+
+def prepare(
+    engine: Engine, table: Table, inferred: Mapping[str, ColumnType] | None = None, *, complete: bool = True
+) -> Layout | None:
+    """Create or extend the table where ``create`` and ``evolve`` ask for it, and return its layout.
+
+    ``inferred`` holds types of columns that the user has not declared. They become columns of a new table, or with
+    ``evolve`` new columns of an existing one. Returns ``None`` if the table must be created but its columns are not
+    known yet, or ``complete`` says that some are missing.
+    """
+    database = database_of(engine)
+    wanted = {**(inferred or {}), **table.types}
+    _check_names(database, table)
+    try:
+        return _prepared(engine, database, table, wanted, complete)
+    except SQLAlchemyError as error:
+        raise database.unseen(engine, table, error) from error
+
+
+def _prepared(
+    engine: Engine, database: Database, table: Table, wanted: Mapping[str, ColumnType], complete: bool
+) -> Layout | None:
+    columns = _columns(engine, database, table)
+    if not columns:
+        if not table.create:
+            with engine.connect() as conn:
+                database.shape(conn, table)  # raises if the table may exist, but the login may not see it
+            raise ConfigurationError(f"there is no table {table}; create it, or say create=True")
+        if not wanted or not complete:
+            return None
+        columns = _create(engine, database, table, wanted)
+    known = {column.name for column in columns}
+    missing = {name: kind for name, kind in wanted.items() if name not in known}
+    if missing and table.evolve:
+        columns = _evolve(engine, database, table, missing)
+    layout = Layout(table, tuple(_declared(table, column) for column in columns))
+    _check(layout)
+    with engine.connect() as conn:
+        facts = database.facts(conn, table, layout.columns)
+    if facts.warning:
+        _warn(facts.warning)
+    found = Layout(
+        table,
+        tuple(_known(column, facts) for column in layout.columns),
+        order=facts.order,
+        is_numbered=facts.is_numbered,
+        counted=facts.counted,
+        takes_bulk=facts.takes_bulk,
+        deferred=facts.deferred,
+    )
+    _check_sums(found)
+    return found
+
+
+def _check_names(database: Database, table: Table) -> None:
+    """Raise if a name is too long: a database may truncate it silently, and might use another table."""
+    for what, name in (("table", table.name), ("schema", table.schema or ""), *_column_names(table)):
+        if (overlong := database.overlong(name)) is not None:
+            raise ConfigurationError(f"table {table}: the name of {what} {name!r} has {overlong}")
+
+
+def _column_names(table: Table) -> Iterator[tuple[str, str]]:
+    for name in (*table.key, *table.columns, *table.add):
+        yield "column", name
+
+
+def _columns(engine: Engine, database: Database, table: Table) -> Sequence[Column]:
+    with engine.connect() as conn:
+        return database.columns(conn, table)
+
+
+def _create(engine: Engine, database: Database, table: Table, wanted: Mapping[str, ColumnType]) -> Sequence[Column]:
+    if lost := [name for name in table.key if name not in wanted]:
+        raise ConfigurationError(
+            f"table {table} cannot be created: the first records do not show the type of {lost[0]!r}, a column of its "
+            "key; declare it in columns=…"
+        )
+    parts = [_defined_as(engine, database, name, kind, in_key=name in table.key) for name, kind in wanted.items()]
+    if table.key:
+        parts.append(f"PRIMARY KEY ({database.names.listed(table.key)})")
+    columns, options = ", ".join(parts), database.table_options
+    statement = f"CREATE TABLE IF NOT EXISTS {database.names.table(table)} ({columns}){options}"
+    return _define(engine, database, table, statement)
+
+
+def _evolve(engine: Engine, database: Database, table: Table, missing: Mapping[str, ColumnType]) -> Sequence[Column]:
+    columns: Sequence[Column] = ()
+    for name, kind in missing.items():
+        column = _defined_as(engine, database, name, kind, in_key=False)
+        statement = f"ALTER TABLE {database.names.table(table)} ADD COLUMN {column}"
+        columns = _define(engine, database, table, statement, name)
+    return columns
+
+
+def _defined_as(engine: Engine, database: Database, name: str, kind: ColumnType, *, in_key: bool) -> str:
+    """Return the definition of a column, for CREATE TABLE and ADD COLUMN."""
+    required = " NOT NULL" if in_key or kind.required else ""
+    default = "" if kind.default is None else f" DEFAULT {database.default_of(kind)}"
+    return f"{database.names.quote(name)} {database.written(kind, engine.dialect, in_key=in_key)}{default}{required}"
+
+
+def _define(
+    engine: Engine, database: Database, table: Table, statement: str, column: str | None = None
+) -> Sequence[Column]:
+    """Run a DDL statement and return the table's columns afterwards.
+
+    A failure counts as success if the table or ``column`` exists by then: another process has created it first.
+    """
+    failure: DBAPIError | None = None
+    try:
+        with engine.begin() as conn:
+            conn.exec_driver_sql(database.verbatim(statement))
+    except DBAPIError as error:
+        failure = error
+    columns = _columns(engine, database, table)
+    done = bool(columns) if column is None else any(found.name == column for found in columns)
+    if failure is not None and not done:
+        if failure.connection_invalidated or passes(engine, failure):  # a transient failure: the database answers again
+            raise failure
+        if refused := database.denial(engine, table, failure):
+            raise refused from failure
+        why = f"table {table} cannot be made as asked for: {line_of(failure)}"
+        if column is not None and database.refuses_column(failure):
+            raise ColumnRefused(why, column) from failure
+        raise ConfigurationError(why) from failure
+    return columns
+
+
+def _declared(table: Table, column: Column) -> Column:
+    kind = table.types.get(column.name)
+    column = replace(column, exact=table.exact)
+    if kind is None:
+        return column
+    read = declared_as(column, kind)
+    if read is None:
+        raise ConfigurationError(
+            f"table {table}: column {column.name!r} is declared as {kind}, and in the database it is "
+            f"{column.sql_type}, which is read as {column.type}"
+        )
+    for declared, found, what in (
+        (kind.required, not column.nullable, "NOT NULL"),
+        (kind.default is not None, column.has_default, "with a default"),
+    ):
+        if declared and not found:
+            raise ConfigurationError(
+                f"table {table}: column {column.name!r} is declared {what}, and in the database it is not; alter it"
+            )
+    return read
+
+
+def _known(column: Column, facts: Facts) -> Column:
+    return replace(
+        column,
+        fills_null=facts.fills_nulls or column.name in facts.numbered,
+        folds=column.name in facts.folding,
+        compared=facts.folding.get(column.name, ""),
+        is_settled=column.is_settled and column.name not in facts.unsettled,
+        reserved=facts.reserved.get(column.name, ""),
+    )
+
+
+def _check(layout: Layout) -> None:
+    """Raise if a column that the user names is missing: every record would fail."""
+    table = layout.table
+    for name in (*table.key, *table.types, *table.add):
+        refuse_generated(layout, name)
+        if name not in layout.by_name:
+            raise ConfigurationError(
+                f"table {table} has no column {name!r} that can be written to; add it, or say evolve=True"
+            )
+
+
+def _check_sums(layout: Layout) -> None:
+    """Raise if mode accumulate has a column that cannot be added to, or none to add to."""
+    for name in layout.added:
+        check_writable(layout, layout.by_name[name])
+        if not layout.by_name[name].type.is_numeric:
+            raise ConfigurationError(
+                f"table {layout.table}: column {name!r} is not a number, so nothing can be added to it"
+            )
+    if layout.table.kind is Mode.ACCUMULATE and not layout.added:
+        raise ConfigurationError(f"table {layout.table}: mode 'accumulate' needs a column with numbers beside the key")
+
+
+@cache
+def _warn(warning: str) -> None:
+    """Log a warning once per process, although the table is inspected many times."""
+    _log.warning(warning)
+
+
+_NOTHING = (
+    "the table does not exist yet, and no record shows all that is needed to create it: a value in some field, and in "
+    "each column of its key; declare them in columns=…"
+)
+
+_PART = 32 << 20  # bytes to write at once: the statement holds a copy of the rows, and servers limit its size
 
 
 def write_rows(connection: Connection, layout: Layout, rows: Rows) -> None:
-    """Write rows on the connection of an open transaction. What only the database can tell raises its error."""
-    if len(rows):
-        _WRITERS[connection.dialect.name](layout).write(connection, rows)
+    """Write rows on the connection of an open transaction.
+
+    A row that violates a constraint which only the database can check raises the database's error.
+    """
+    if not len(rows):
+        return
+    database = DATABASES[connection.dialect.name]  # one of these, because the layout was read from it
+    writer = database.writer(layout)
+    try:
+        for part in rows.parts(_PART):
+            writer.write(connection, part)
+    except DBAPIError as error:
+        if refused := database.denial(connection.engine, layout.table, error):
+            raise refused from error
+        raise
 
 
 class Target:
-    """Records to rows, and rows into the table.
+    """One table to write to: converts records to rows, and writes rows.
 
-    :meth:`read` and :meth:`fit` belong before the transaction: they may create the table or add columns, which no
-    database can do inside of one and still undo it. :meth:`write` belongs inside. Threads may share a target.
+    Call :meth:`read` and :meth:`fit` before the transaction begins: they may create the table or add columns, which
+    not every database can roll back. Call :meth:`write` inside the transaction. Threads may share a target.
     """
 
     def __init__(
@@ -65,9 +278,10 @@ class Target:
         columns: Mapped | None = None,
         layout: Layout | None = None,
     ) -> None:
-        """``columns`` tells where the values of columns come from; without it they come from the fields of their names.
+        """Describe the target; nothing is read from the database yet.
 
-        ``layout`` saves looking at the table: that of another target of the same table.
+        ``columns`` maps each column to the source of its values; by default, a column takes the field of its name.
+        ``layout`` is the layout of another target of the same table, and saves inspecting the table again.
         """
         self.engine = argument("engine", Engine, engine)
         self.table = argument("table", TableArgument, table)
@@ -75,13 +289,13 @@ class Target:
         columns = argument("columns", Mapped | None, columns)
         self._sources = None if columns is None else sources_of(columns)
         self._layout: Layout | None = argument("layout", Layout | None, layout)
-        self._watch = Watch()
+        self._waiting: frozenset[str] = frozenset()
         self._reader: Reader | None = None
         self._changing = threading.Lock()
 
     @property
     def layout(self) -> Layout:
-        """The table as it is; raises if it is yet to be created from the first records."""
+        """The table's layout; raises if the table does not exist until the first records show its columns."""
         layout = self.prepare()
         if layout is None:
             raise ConfigurationError(
@@ -90,9 +304,10 @@ class Target:
         return layout
 
     def prepare(self) -> Layout | None:
-        """Look at the table, and create or extend it as far as its columns are declared. ``None``: records are needed.
+        """Inspect the table, and create or extend it as far as its columns are known without records.
 
-        Called at the start it shows early what is wrong; otherwise the first batch does it.
+        Returns ``None`` if records are needed to create it. The first batch calls this too; call it at startup to find
+        configuration errors early.
         """
         with self._changing:
             if self._layout is None:
@@ -101,24 +316,26 @@ class Target:
             return self._layout
 
     def read(self, records: Feed | Sequence[Record]) -> Rows:
-        """The rows of the records that fit, and the misfits."""
+        """Convert records to rows; those that do not fit become misfits. May create the table or add columns."""
         feed = records if isinstance(records, Feed) else Feed.of(records)
         layout = self.prepare()
-        if layout is None and self._prepare_with(self._inferred(feed)) is None:
-            return self._unreadable(feed)
-        if layout is not None and self.table.evolve and set(self._sources or ()) - layout.names:
+        if layout is None:
+            whys = self._create_for(feed)
+            if self._layout is None:
+                return self._unreadable(feed, whys)
+        elif self.table.evolve and set(self._sources or ()) - layout.names:
             self._prepare_with(self._inferred(feed))
         try:
             return self._current_reader().read(feed)
         except NewFields:
-            self._evolve_for(feed)
-        try:
-            return self._current_reader().read(feed)
-        except NewFields:  # what is left are fields that make no column
-            return Reader(self.layout, self._form, self._sources).read(feed)
+            watch = self._evolve_for(feed)
+        return Reader(self.layout, self._form, self._sources, watch=watch).read(feed)
 
     def fit(self, batch: Any) -> Rows:
-        """The rows of a ``pyarrow.RecordBatch`` that fit, matched by column name, and the misfits."""
+        """Convert a ``pyarrow.RecordBatch`` to rows, matching columns by name; what does not fit becomes a misfit.
+
+        May create the table or add columns.
+        """
         layout = self.prepare()
         if layout is None or (self.table.evolve and set(batch.schema.names) - layout.names):
             layout = self._prepare_with(infer_arrow(batch.schema))
@@ -127,45 +344,130 @@ class Target:
         return fit(layout, batch)
 
     def write(self, connection: Connection, rows: Rows) -> None:
-        """Write rows on the connection of an open transaction: see :func:`write_rows`."""
-        write_rows(connection, self.layout, rows)
+        """Write rows on the connection of an open transaction, as :func:`write_rows` does."""
+        if len(rows):  # without rows, the table may not exist yet
+            write_rows(connection, self.layout, rows)
 
     def _current_reader(self) -> Reader:
         with self._changing:
             if self._reader is None:
                 assert self._layout is not None  # noqa: S101 - prepared before
-                watch = self._watch if self.table.evolve and self._sources is None else None
-                self._reader = Reader(self._layout, self._form, self._sources, watch=watch)
+                watch = new_fields(self._layout, self._waiting) if self._watches else None
+                self._reader = Reader(self._layout, self._form, self._known_sources(self._layout), watch=watch)
             return self._reader
 
-    def _unreadable(self, feed: Feed) -> Rows:
-        """No record shows a column: so there are no rows, if that is because none of them can be read."""
-        found = self._form.reader([]).read(feed)
+    @property
+    def _watches(self) -> bool:
+        """Whether fields without a column become new columns."""
+        return self.table.evolve and self._sources is None
+
+    def _known_sources(self, layout: Layout) -> dict[str, Source] | None:
+        """Return the sources of the columns that exist.
+
+        With ``evolve`` a column may be missing: its field has been null in all records so far, so its type is unknown.
+        """
+        if self._sources is None or not self.table.evolve:
+            return self._sources
+        return {name: source for name, source in self._sources.items() if name in layout.names} or self._sources
+
+    def _unreadable(self, feed: Feed, whys: Mapping[str, str]) -> Rows:
+        """Turn all records into misfits: the table does not exist, and they do not show its columns."""
+        watch = FieldMatch(self.table.ignore_case, Unmatched.UNFIT, whys=whys, why=_NOTHING)
+        found = self._asked.reader([], watch=watch).read(feed)
         misfits = {misfit.place: misfit for misfit in found.misfits}
-        left = [place for place in found.places if place not in misfits]
-        if any(feed.value[place] is not None for place in left):
-            raise ConfigurationError(
-                f"table {self.table} cannot be created: the first records show no column; declare them in columns=…"
-            )
-        if not self.table.deletes:
-            misfits |= {place: Misfit(place, None, "a tombstone, and the table does not delete") for place in left}
+        for place in found.places:
+            if feed.value[place] is not None:
+                misfits.setdefault(place, Misfit(place, None, _NOTHING))
+            elif self.table.on_tombstone is Tombstones.REFUSE:
+                misfits.setdefault(place, Misfit(place, None, REFUSED_TOMBSTONE))
         return Rows(pa.record_batch([], names=[]), (), tuple(misfits[place] for place in sorted(misfits)))
 
-    def _evolve_for(self, feed: Feed) -> None:
-        """Add columns for the new fields. Those with nothing but nulls wait. Those that differ from a column in nothing
-        but case, which most databases take for the same, are left out, and so is what the database generates.
+    @property
+    def _asked(self) -> Format:
+        """The format; if it is a function, one that is not called for tombstones."""
+        return self._form.without_tombstones() if isinstance(self._form, OwnFormat) else self._form
+
+    def _create_for(self, feed: Feed) -> Mapping[str, str]:
+        """Create the table if the records show its columns; return, by name, why some fields cannot be columns."""
+        whys: Mapping[str, str] = {}
+        if self._sources is not None:
+            found = self._inferred(feed)
+        else:
+            found, _, whys = self._shown(feed, self.table.types)
+        if all(name in found or name in self.table.types for name in self.table.key):
+            self._prepare_with(found)
+        return whys
+
+    def _evolve_for(self, feed: Feed) -> FieldMatch:
+        """Add columns for the new fields, and return a match that makes records with other new fields misfits.
+
+        Fields that are null in all records wait until a value shows their type.
         """
-        layout = self.layout
-        taken = {name.casefold() for name in layout.names}
-        found = {path[0]: kind for path, kind in self._form.infer(feed, None).items() if path[0] not in layout.by_name}
-        never = frozenset(name for name in found if name.casefold() in taken)
-        waiting = frozenset(name for name, kind in found.items() if kind is None) - never
+        new, waiting, whys = self._shown(feed, self.layout.names)
         with self._changing:
-            self._watch = Watch(self._watch.waiting | waiting, self._watch.never | never)
+            self._waiting |= waiting
             self._reader = None
-        new = {name: kind for name, kind in found.items() if kind is not None and name not in never}
-        if new:
-            self._prepare_with(new)
+        while new:
+            try:
+                self._prepare_with(new)
+                break
+            except ColumnRefused as refused:
+                whys[refused.column] = str(refused)
+                new = {name: kind for name, kind in new.items() if name != refused.column}
+        room = f"the table may have {self.table.most_columns} columns at most: see most_columns"
+        return replace(new_fields(self.layout, self._waiting), unmatched=Unmatched.UNFIT, whys=whys, why=room)
+
+    def _shown(
+        self, feed: Feed, names: Collection[str]
+    ) -> tuple[dict[str, ColumnType], frozenset[str], dict[str, str]]:
+        """Return what the records show about fields beyond the columns in ``names``.
+
+        The result has three parts: the types of fields that may become columns, the names of fields that are null so
+        far, and, by name, why other fields cannot be columns. A record with an invalid field name adds no columns, nor
+        does one whose new fields would exceed ``most_columns``.
+        """
+        is_json = isinstance(self._form, JsonFormat)
+        shows = [place for place, value in enumerate(feed.value) if not (is_json and is_envelope(value))]
+        feed = feed if len(shows) == len(feed) else feed.at(shows)
+        taken = {name.casefold() for name in (*names, *self.table.key)}
+        new: dict[str, ColumnType] = {}
+        waiting, refused, alike = set(), {}, {}
+        for name, kind in self._fields_of(feed).items():
+            if name in names:
+                continue
+            if kind is None:
+                waiting.add(name)
+            elif (why := database_of(self.engine).misnamed(name)) is not None:
+                refused[name] = why
+            elif name.casefold() in taken and name not in self.table.key:
+                alike[name] = "it differs from a column or another field in case alone"
+            else:
+                taken.add(name.casefold())
+                new[name] = kind
+        room = self.table.most_columns - len(names)
+        if refused or len(new) > room:
+            new = self._admitted(feed, new.keys(), refused.keys(), room)
+        return new, frozenset(waiting), {**alike, **refused}
+
+    def _admitted(self, feed: Feed, new: Collection[str], refused: Collection[str], room: int) -> dict[str, ColumnType]:
+        """Return the new fields of the records that can become rows, deciding record by record."""
+        admitted: set[str] = set()
+        places = []
+        for place in range(len(feed)):
+            shown = {name for name, kind in self._fields_of(feed.at([place])).items() if kind is not None}
+            if shown.isdisjoint(refused) and len(admitted | shown.intersection(new)) <= room:
+                admitted |= shown.intersection(new)
+                places.append(place)
+        found = self._fields_of(feed.at(places))
+        return {name: kind for name, kind in found.items() if name in admitted and kind is not None}
+
+    def _fields_of(self, feed: Feed) -> dict[str, ColumnType | None]:
+        """Infer the fields of records and their types; fields of the key get the spelling of their columns."""
+        found = {path[0]: kind for path, kind in self._asked.infer(feed, None).items()}
+        try:
+            return Known([(name,) for name in self.table.key], ignore_case=self.table.ignore_case).matched(found)
+        except Clash:
+            return found
 
     def _prepare_with(self, inferred: Mapping[str, ColumnType]) -> Layout | None:
         with self._changing:
@@ -174,20 +476,20 @@ class Target:
             return self._layout
 
     def _known_types(self) -> tuple[dict[str, ColumnType], bool]:
-        """Types of columns that need no records to be known, and whether those are all that there are."""
+        """Return the column types that are known without records, and whether these are all columns."""
         if self._sources is None:
             return {}, True
         known = {name: type_of(source) for name, source in self._sources.items() if not source.is_field}
         return known, {*known, *self.table.types} >= set(self._sources)
 
     def _inferred(self, feed: Feed) -> dict[str, ColumnType]:
-        if self._sources is None:
-            found = {path[0]: kind for path, kind in self._form.infer(feed, None).items()}
-        else:
-            paths = [source.path for source in self._sources.values() if source.is_field]
-            fields = self._form.infer(feed, paths) if paths else {}
-            sources = self._sources.items()
-            found = {name: fields.get(source.path) if source.is_field else type_of(source) for name, source in sources}
+        """Return the types of the columns that have a source, as far as the records show them."""
+        sources = self._sources or {}
+        paths = [source.path for source in sources.values() if source.is_field]
+        fields = self._asked.infer(feed, paths) if paths else {}
+        found = {
+            name: fields.get(source.path) if source.is_field else type_of(source) for name, source in sources.items()
+        }
         return {name: kind for name, kind in found.items() if kind is not None}
 
 

@@ -1,35 +1,45 @@
-"""Column types: the small closed set that fields are read as, whatever the database calls its own."""
+"""Column types: the small, fixed set of types that fields are read as, independent of the database."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from tidegate.core.arguments import Amount, Count, convert_arguments, did_you_mean
-from tidegate.core.columns import TypeName, written_type
-from tidegate.core.errors import ConfigurationError
-from tidegate.core.texts import is_text
+from tidegate.core.arguments import Accepts, Amount, Count, convert_arguments, did_you_mean
+from tidegate.core.columns import EpochUnit, TypeName, written_type
+from tidegate.core.text import is_text
+from tidegate.errors import ConfigurationError
 
-__all__ = ["ColumnType", "Declared", "TypeName"]
+if TYPE_CHECKING:
+    from tidegate.tables.format import Format
+    from tidegate.tables.own_format import RowFunction
+
+__all__ = ["ColumnType", "Declared", "EpochUnit", "FormatArgument", "FormatChoice", "TypeName"]
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """The type of a column: ``integer`` has 64 bits, ``timestamp`` is a point in time, ``json`` anything nested.
+    """The type of a column: ``integer`` has 64 bits, ``timestamp`` is a point in time, ``json`` is any nested value.
 
-    A ``decimal`` without precision and scale holds any number of digits.
+    A ``decimal`` without precision and scale holds any number of digits. ``unit`` says that numbers stand for a
+    ``timestamp``, and what they count. A new column is NOT NULL if ``required``, and gets the ``default``.
     """
 
     name: TypeName
     precision: Count | None = None
     scale: Amount | None = None
+    unit: EpochUnit | None = None
+    required: bool = False
+    default: Any = None
 
     def __post_init__(self) -> None:
         convert_arguments(self)
         if (self.precision is None) != (self.scale is None):
             raise ConfigurationError("precision and scale go together: digits in all, and those after the point")
+        if self.unit is not None and self.name is not TypeName.TIMESTAMP:
+            raise ConfigurationError(f"unit: only a timestamp has one, and {self.name.value} is none")
         if self.precision is None or self.scale is None:
             return
         if self.name is not TypeName.DECIMAL:
@@ -39,7 +49,7 @@ class ColumnType:
 
     @classmethod
     def of(cls, declared: Declared) -> ColumnType:
-        """The type that a user declared: ``"decimal(12,2)"``, ``int``, a ``ColumnType``."""
+        """Return the type for a user's declaration: ``"decimal(12,2)"``, ``int``, or a ``ColumnType``."""
         if isinstance(declared, ColumnType):
             return declared
         if isinstance(declared, type):
@@ -54,7 +64,7 @@ class ColumnType:
 
     @classmethod
     def decimal(cls, precision: int, scale: int) -> ColumnType:
-        """A decimal with at most ``precision`` digits, ``scale`` of them after the point."""
+        """Return a decimal type with at most ``precision`` digits, ``scale`` of them after the point."""
         return cls(TypeName.DECIMAL, precision, scale)
 
     @property
@@ -62,12 +72,19 @@ class ColumnType:
         """Whether its values can be added."""
         return self.name in (TypeName.INTEGER, TypeName.DOUBLE, TypeName.DECIMAL)
 
+    @property
+    def bare(self) -> ColumnType:
+        """The same type without NOT NULL and default."""
+        return replace(self, required=False, default=None)
+
     def __str__(self) -> str:
+        if self.unit is not None:
+            return f"{self.name.value}({self.unit.value})"
         return self.name.value if self.precision is None else f"{self.name.value}({self.precision},{self.scale})"
 
 
 Declared: TypeAlias = str | type | ColumnType
-"""How a user may write a column's type."""
+"""The ways in which a user may declare a column's type."""
 
 _PYTHON: dict[type, TypeName] = {
     bool: TypeName.BOOLEAN,
@@ -83,6 +100,24 @@ _PYTHON: dict[type, TypeName] = {
 }
 _NAMES = tuple(name.value for name in TypeName)
 _KNOWN = (
-    "known are boolean, integer, double, decimal, decimal(p,s), text, bytes, date, timestamp, json, and the Python "
-    "types bool, int, float, Decimal, str, bytes, date, datetime, dict, list"
+    "known are boolean, integer, double, decimal, decimal(p,s), text, bytes, date, timestamp, timestamp(s), "
+    "timestamp(ms), timestamp(us), json, each perhaps with 'not null' and 'default …', and the Python types bool, int, "
+    "float, Decimal, str, bytes, date, datetime, dict, list"
 )
+
+
+FormatChoice: TypeAlias = "str | Format | RowFunction"
+"""``"json"``, a format, or a function that returns the rows of a record."""
+
+
+def _format(given: Any) -> Any:
+    if is_text(given):
+        return given if given == "json" else None
+    is_format = hasattr(given, "reader") and hasattr(given, "infer")
+    return given if (is_format or callable(given)) and not isinstance(given, type) else None
+
+
+FormatArgument: TypeAlias = Annotated[
+    Any, Accepts("'json', CsvFormat([…]) or a function of a Record", _format, ("json",))
+]
+"""A :data:`FormatChoice` as an argument."""

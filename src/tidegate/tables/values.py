@@ -1,4 +1,4 @@
-"""Python values into Arrow arrays: all at once where they fit, one by one where one does not."""
+"""Conversion of Python values to Arrow arrays: all at once if they fit, one by one if some do not."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.tables.checks import has_byte
-from tidegate.tables.column import Column
-from tidegate.tables.converters import Converter, Unfit, checked_json, converter, decimal_of, parser
+from tidegate.tables.column import Column, Form
+from tidegate.tables.converters import TICKS, Converter, Unfit, checked_json, converter, lenient, parser
 from tidegate.tables.types import TypeName
 
 __all__ = [
@@ -25,35 +25,36 @@ __all__ = [
     "array_of_json",
     "array_of_raw",
     "array_of_raw_decimals",
+    "array_of_raw_values",
     "array_of_texts",
+    "reads_raw",
 ]
 
 _NOT_ARROWS = (pa.ArrowException, OverflowError, TypeError, ValueError)
-_TEXT = msgspec.json.Decoder(str)
 _PLAIN = r"^-?[0-9]+(\.[0-9]+)?$"
 _FEW = 64
 _UUID = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
-_STARTS_OF_NUMBERS = {bytes([character]) for character in b"-0123456789"}
+_RAW_FORMS = (Form.ARRAY, Form.MAP, Form.SET)
 
 
 class Converted(NamedTuple):
-    """An array with the column's Arrow type, null where a value did not fit, and by its place why not."""
+    """An array of the column's Arrow type, and by place the reasons why values did not fit; these are null in it."""
 
     array: Any
     problems: Mapping[int, str]
 
 
 def array_of(values: Sequence[Any], column: Column, kind: type | None = None) -> Converted:
-    """Values as a handler or decoder has them: a ``Decimal`` or its text for decimals, never a float.
+    """Convert Python values. A decimal must be a ``Decimal``, an integer or text, never a float.
 
-    ``kind``: the type that all of them are known to have, nulls apart.
+    ``kind`` is the type that all values are known to have, except nulls.
     """
     kinds = set(map(type, values)) - {NoneType} if kind is None else {kind}
     return _converted(values, _at_once(kinds, column), converter(column), column)
 
 
 def array_of_texts(texts: Sequence[str | None], column: Column) -> Converted:
-    """Values that came as text: fields of CSV, keys, headers."""
+    """Convert values from text: CSV fields, keys, headers."""
     if column.type.name is TypeName.JSON:
         return array_of_json(texts, column)
     parse = parser(column)
@@ -64,14 +65,14 @@ def array_of_texts(texts: Sequence[str | None], column: Column) -> Converted:
 
 
 def array_of_bytes(values: Sequence[bytes | None], column: Column) -> Converted:
-    """Values that came as bytes: as they are for a column of bytes, as UTF-8 text or JSON for any other."""
+    """Convert values from bytes: unchanged for a column of bytes, else from UTF-8 text or JSON."""
     if column.type.name in (TypeName.BYTES, TypeName.JSON):
         return array_of_json(values, column) if column.type.name is TypeName.JSON else array_of(values, column)
-    if column.type.name is TypeName.TEXT and not column.is_uuid:
+    if column.type.name is TypeName.TEXT and column.form is Form.ANY:
         try:
             return Converted(pa.array(values, pa.binary()).cast(pa.string()), {})
         except pa.ArrowException:
-            pass  # the way below tells which of them
+            pass  # the code below finds out which values are invalid
     problems: dict[int, str] = {}
     texts: list[str | None] = [None] * len(values)
     for place, value in enumerate(values):
@@ -85,7 +86,7 @@ def array_of_bytes(values: Sequence[bytes | None], column: Column) -> Converted:
 
 
 def array_of_raw(values: Sequence[msgspec.Raw | None], column: Column) -> Converted:
-    """The JSON of a field, as its decoder left it: its syntax has been checked, its UTF-8 has not."""
+    """Convert raw JSON for a JSON column; its syntax has been checked before, its UTF-8 has not."""
     found = [None if value is None or (text := bytes(value)) == b"null" else text for value in values]
     try:
         return Converted(pa.array(found, pa.binary()).cast(pa.string()), {})
@@ -94,7 +95,7 @@ def array_of_raw(values: Sequence[msgspec.Raw | None], column: Column) -> Conver
 
 
 def array_of_raw_decimals(values: Sequence[msgspec.Raw | None], column: Column) -> Converted:
-    """The same for decimals, as numbers or in quotes: Arrow reads a column of them faster than Python makes one."""
+    """Convert raw JSON to decimals, from numbers or quoted text: Arrow parses a whole column faster than Python can."""
     found = [None if value is None or (text := bytes(value)) == b"null" else text for value in values]
 
     def at_once(part: Sequence[bytes | None]) -> Any:
@@ -107,9 +108,29 @@ def array_of_raw_decimals(values: Sequence[msgspec.Raw | None], column: Column) 
         return _matching(texts, plain)
 
     counted = column.is_unbounded and column.type.precision is not None
-    return _converted(
-        found, None if counted else at_once, lambda text: decimal_of(_number_or_text(text), column), column
-    )
+    return _converted(found, None if counted else at_once, lambda text: lenient(text, column), column)
+
+
+def array_of_raw_values(values: Sequence[msgspec.Raw | None], column: Column) -> Converted:
+    """Convert raw JSON for the other columns of :func:`reads_raw`: value by value, except numbers that count time."""
+    found = [None if value is None or (text := bytes(value)) == b"null" else text for value in values]
+    unit = column.type.unit
+    if unit is None:
+        return _converted(found, None, lambda raw: lenient(raw, column), column)
+
+    def at_once(part: Sequence[bytes | None]) -> Any:
+        numbers = pa.array(part, pa.binary()).cast(pa.string()).cast(pa.int64())
+        return pc.multiply_checked(numbers, TICKS[unit]).cast(column.arrow)
+
+    convert = converter(column)
+    return _converted(found, at_once, lambda raw: convert(lenient(raw, column)), column)
+
+
+def reads_raw(column: Column) -> bool:
+    """Whether the values of a column stay raw JSON until the whole column is converted."""
+    if column.type.name in (TypeName.DECIMAL, TypeName.JSON) or column.type.unit is not None:
+        return True
+    return column.form in _RAW_FORMS and not column.exact
 
 
 def _matching(texts: Any, mask: Any) -> Any:
@@ -118,22 +139,13 @@ def _matching(texts: Any, mask: Any) -> Any:
     return texts
 
 
-def _number_or_text(raw: bytes) -> str:
-    if raw[:1] in _STARTS_OF_NUMBERS:
-        return str(raw, "ascii")
-    try:
-        return _TEXT.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        raise Unfit("expected a decimal number, got something else") from None
-
-
 def array_of_json(texts: Sequence[Any], column: Column) -> Converted:
-    """JSON that came as text or bytes. Its null is the database's."""
+    """Check JSON given as text or bytes; a JSON null becomes NULL."""
     return _converted(texts, None, checked_json, column)
 
 
 def _at_once(kinds: set[type], column: Column) -> Converter | None:
-    """How Arrow takes values of these types for a column; ``None`` if it is not to be trusted with them."""
+    """Return how Arrow converts values of these types for a column; ``None`` if it might not do it correctly."""
     if column.is_unbounded:
         return None
     if column.is_uuid:
@@ -144,9 +156,9 @@ def _at_once(kinds: set[type], column: Column) -> Converter | None:
 
 
 def _converted(values: Sequence[Any], at_once: Converter | None, convert: Converter, column: Column) -> Converted:
-    """All at once if that works; otherwise a few at once, and the few around a bad one by themselves.
+    """Convert all values at once if possible; otherwise in small groups, and groups with a bad value one by one.
 
-    What goes at once goes one by one as well, with the same result: neighbours make no difference.
+    Both ways must give the same result, so that a value's neighbours make no difference.
     """
     problems: dict[int, str] = {}
 
@@ -169,7 +181,7 @@ def _converted(values: Sequence[Any], at_once: Converter | None, convert: Conver
 
 
 def _tried(at_once: Converter | None, values: Sequence[Any]) -> Any:
-    """What Arrow makes of the values, or ``None`` if it does not take them all."""
+    """Return the values as Arrow converts them, or ``None`` if it cannot convert all of them."""
     try:
         return None if at_once is None else at_once(values)
     except _NOT_ARROWS:
@@ -182,14 +194,14 @@ def _uuids(values: Sequence[str]) -> Any:
 
 
 def _parsed(column: Column, values: Sequence[str]) -> Any:
-    """Text by Arrow's parsers, which accept less than those that go one by one."""
+    """Parse text with Arrow, whose parsers accept less than those for single values."""
     texts = pa.array(values, pa.string())
     try:
         return texts.cast(column.arrow)
     except pa.ArrowException:
         if column.type.name is not TypeName.TIMESTAMP:
             raise
-    return texts.cast(pa.timestamp("us")).cast(column.arrow)  # without a zone means UTC
+    return texts.cast(pa.timestamp("us")).cast(column.arrow)  # a time without a zone is in UTC
 
 
 _DIRECT: dict[TypeName, set[type]] = {

@@ -1,4 +1,4 @@
-"""The same scenario once for each place where something can go wrong."""
+"""Runs the same scenario once for each step at which a fault can strike."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from functools import partial
 from typing import TypeAlias
 
 from tidegate.core.arguments import argument
-from tidegate.testing.errors import CheckFailed, FaultImpossible
-from tidegate.testing.faults import Crash, Fault, Fence, LostAnswer, Rebalance
+from tidegate.testing.faults import CheckFailed, Crash, Fault, FaultImpossible, Fence, LostAnswer, Rebalance, Step
 from tidegate.testing.kit import TestKit
-from tidegate.testing.steps import Step
 
 __all__ = ["crash_everywhere", "fault_everywhere"]
 
@@ -23,16 +21,17 @@ _SHOWN = 10
 
 
 def crash_everywhere(make: Callable[[], TestKit], check: Callable[[TestKit], object]) -> list[Fault]:
-    """Crash at each step, start again, and check: once for each time that a run without a crash reaches one.
+    """Crash at each step, restart, and check: once for every step that a run without a crash reaches.
 
-    ``make`` makes a kit on an empty database, with the records sent and nothing run; ``check`` says whether what came
-    of them is right. Raises :class:`CheckFailed` that names the crashes after which it is not; returns those tried.
+    ``make`` returns a kit on an empty database, with the records sent and nothing run. ``check`` raises if the results
+    are wrong. Returns the crashes that were tried; raises :class:`CheckFailed`, which names the crashes after which the
+    check failed.
     """
     return _everywhere(make, check, [Crash])
 
 
 def fault_everywhere(make: Callable[[], TestKit], check: Callable[[TestKit], object]) -> list[Fault]:
-    """Like :func:`crash_everywhere`, with fences, rebalances and lost answers besides: each that can strike there."""
+    """Like :func:`crash_everywhere`, also with fences, rebalances and lost answers, wherever each is possible."""
     return _everywhere(make, check, [Crash, Fence, *_REBALANCES])
 
 
@@ -64,7 +63,7 @@ def _everywhere(make: Callable[[], TestKit], check: Callable[[TestKit], object],
 
 
 def _wherever(reached: Sequence[Step], kinds: Iterable[Kind]) -> Iterator[Fault]:
-    """One fault of each kind for each time that a step was reached."""
+    """Yield one fault of each kind for each time that a step was reached."""
     for kind in kinds:
         for index, step in enumerate(reached):
             yield kind(step, reached[: index + 1].count(step))

@@ -1,4 +1,4 @@
-"""Fixtures for pytest: ``pytest_plugins = ["tidegate.testing.fixtures"]`` in ``conftest.py`` turns them on."""
+"""Fixtures for pytest. Enable them with ``pytest_plugins = ["tidegate.testing.fixtures"]`` in ``conftest.py``."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["make_kit"]
 
 @pytest.fixture
 def make_kit(tmp_path: Path) -> Iterator[Callable[..., TestKit]]:
-    """Makes kits, each on an empty SQLite database of its own unless it is given a ledger, and closes them.
+    """Return a function that creates kits, with the arguments of :class:`TestKit`, and close the kits after the test.
 
-    Takes what :class:`TestKit` takes.
+    Without a ``ledger``, each kit gets its own empty SQLite database.
     """
     numbers = itertools.count(1)
     with ExitStack() as kits:

@@ -1,50 +1,67 @@
-"""The kit: the listeners of an app, run in a test."""
+"""The test kit: sends records, runs an app's listeners, injects faults, and checks what came of it."""
 
 from __future__ import annotations
 
 import os
 import re
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from sqlalchemy import URL, Engine
 
 from tidegate.app import App, ListenerSpec
 from tidegate.core.arguments import Count, Seconds, argument
-from tidegate.core.errors import ConfigurationError
 from tidegate.core.journal import Entry, Kind, Verification
-from tidegate.core.letters import ParkedLetter
-from tidegate.core.names import check_topic
-from tidegate.core.partitioners import java_partition
-from tidegate.core.records import Record, TopicPartition
+from tidegate.core.records import Record, StoredLetter, TopicPartition, check_topic
+from tidegate.errors import ConfigurationError
 from tidegate.kafka.config import KafkaArgument
+from tidegate.kafka.partitioners import java_partition
+from tidegate.kafka.serializers import as_json, by_type
 from tidegate.ledger import Ledger, open_ledger
-from tidegate.testing.errors import FaultMissed, NotCaughtUp
-from tidegate.testing.faults import Fault
-from tidegate.testing.kit_broker import KitBroker
-from tidegate.testing.local_broker import LocalBroker
+from tidegate.testing.broker import KitBroker, LocalBroker
+from tidegate.testing.faults import Fault, FaultMissed, NotCaughtUp
 from tidegate.testing.run import Run, Running, hurried
-from tidegate.testing.values import Headers, as_bytes, as_headers, as_key
 
 if TYPE_CHECKING:
     import redis
 
-__all__ = ["TestKit"]
+__all__ = ["Headers", "TestKit", "as_bytes", "as_headers", "as_key"]
+
+
+Headers: TypeAlias = Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | None]]
+
+
+def as_bytes(value: Any) -> bytes | None:
+    """Keep bytes and ``None``, encode text as UTF-8 and anything else as JSON."""
+    return by_type(value) if isinstance(value, bytes | str) else as_json(value)
+
+
+def as_key(key: str | bytes | None) -> bytes | None:
+    """Encode a key as UTF-8; bytes and ``None`` stay as they are."""
+    return key.encode() if isinstance(key, str) else key
+
+
+def as_headers(headers: Headers) -> tuple[tuple[str, bytes | None], ...]:
+    """Convert headers to pairs of a name and bytes or ``None``."""
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return tuple((name, as_key(value)) for name, value in pairs)
+
 
 _SWITCH = "TIDEGATE_TEST_BROKER"
 _WITHIN = 30.0
 
 
 class TestKit:
-    """Runs the listeners of an app in a test: its own code and a real ledger, with the topics in this process.
+    """Runs the listeners of an app in a test: the app's own code on a real ledger, with the topics in this process.
 
-    ``ledger`` is another one than the app's, as :class:`App` takes it; ``batch`` the most records of a transaction, so
-    that there are several. ``broker`` is ``"local"``, the address or the settings of a real one, or ``"sandbox"``,
-    which starts one; if it is not given, ``TIDEGATE_TEST_BROKER`` says it. Close it, or use it in ``with``.
+    ``ledger`` replaces the app's; it takes what :class:`App` takes. ``batch`` limits the records of a transaction, so
+    that a test gets several transactions. ``broker`` is ``"local"``, the address or the settings of a real broker, or
+    ``"sandbox"``, which starts one; the default is the value of ``TIDEGATE_TEST_BROKER``, else ``"local"``. Close the
+    kit, or use it in ``with``.
     """
 
-    __test__ = False  # or pytest would take it for a test
+    __test__ = False  # pytest would collect it as a test class
 
     def __init__(
         self,
@@ -63,23 +80,22 @@ class TestKit:
 
     @property
     def ledger(self) -> Ledger[Any]:
-        """The ledger that the listeners run on."""
+        """The ledger that the listeners run on; raises if the app has none."""
         if self._ledger is None:
             raise ConfigurationError("the app has no ledger: its positions are in Kafka")
         return self._ledger
 
     @property
     def engine(self) -> Engine:
-        """The SQLAlchemy engine of the ledger: for the tables that handlers write to."""
-        engine = getattr(self.ledger, "engine", None)
-        if not isinstance(engine, Engine):
+        """The SQLAlchemy engine of the ledger, for access to the tables that handlers write to."""
+        if self.ledger.engine is None:
             raise ConfigurationError(f"{type(self.ledger).__name__} is no SQL database and has no engine")
-        return engine
+        return self.ledger.engine
 
     # Topics
 
     def topic(self, name: str, partitions: int = 1) -> None:
-        """Create a topic, or add partitions to one. Topics that nobody creates have one partition."""
+        """Create a topic, or add partitions to one. A topic that a test does not create gets one partition."""
         self._broker.create(check_topic(name), argument("partitions", Count, partitions))
 
     def send(
@@ -92,9 +108,10 @@ class TestKit:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> Record:
-        """Append a record to a topic: bytes and ``None`` as they are, text as UTF-8, anything else as JSON.
+        """Append a record to a topic. Bytes and ``None`` are stored as they are, text as UTF-8, anything else as JSON.
 
-        Without a ``partition``, records with the same key go to the same one, and those without a key go round.
+        Without a ``partition``, records with the same key go to the same partition, and records without a key go to
+        the partitions in turn.
         """
         count = self._broker.partitions(topic)
         if count == 0:
@@ -111,10 +128,10 @@ class TestKit:
     # Running
 
     def run(self, *faults: Fault, group: str | None = None, within: float = _WITHIN, may_miss: bool = False) -> Run:
-        """Run every listener, or those of a ``group``, until all records are handled: as a new process would.
+        """Run every listener, or those of one ``group``, until all records are handled, as a new process would.
 
-        What a listener fails with is raised. Each of the ``faults`` strikes once; one that does not is an error,
-        unless it ``may_miss``.
+        Raises the error that a listener failed with, or :class:`NotCaughtUp` after ``within`` seconds. Each of the
+        ``faults`` strikes once; :class:`FaultMissed` is raised for one that did not, unless ``may_miss`` is set.
         """
         within = argument("within", Seconds, within)
         may_miss = argument("may_miss", bool, may_miss)
@@ -137,29 +154,29 @@ class TestKit:
             raise FaultMissed(f"{running.missed[0]} did not strike: the run ended before it. It reached {reached}")
         return run
 
-    # What came of it
+    # Results
 
     def positions(self, group: str) -> dict[TopicPartition, int]:
-        """Where a group is: the next offset of each partition."""
+        """Return the group's positions: the next offset of each partition."""
         if self._ledger is None:
             return self._broker.committed(group)
         rows = self._ledger.read(group).positions
         return {tp: row.next_offset for tp, row in sorted(rows.items())}
 
-    def dead_letters(self, group: str) -> list[ParkedLetter]:
-        """The records that were parked, in their order."""
+    def dead_letters(self, group: str) -> list[StoredLetter]:
+        """Return the dead letters of a group, in order."""
         return self.ledger.dead_letters(group, limit=1 << 30)
 
     def journal(self, group: str, *kinds: Kind) -> list[Entry]:
-        """What happened to the positions of a group: all of it, or these kinds."""
+        """Return the journal entries of a group, all or only these kinds."""
         return [entry for entry in self.ledger.journal(group) if not kinds or entry.kind in kinds]
 
     def verify(self, group: str) -> Verification:
-        """What the journal proves: every advance begins where the one before it ended, or there are breaks."""
+        """Verify the journal of a group: it has a break wherever an advance does not begin where the last one ended."""
         return self.ledger.verify(group)
 
     def check(self) -> None:
-        """Fail unless every group is at the end of its topics, and its journal proves that nothing was left out."""
+        """Raise ``AssertionError`` unless every group is at the end of its topics and its journal has no breaks."""
         for group in sorted({listener.spec.group for listener in self.app.listeners}):
             if self._ledger is None:
                 continue
@@ -171,12 +188,12 @@ class TestKit:
                 raise AssertionError(f"group {listener.spec.group!r} is not at the end of its topics: {behind}")
 
     def _behind(self, spec: ListenerSpec) -> str:
-        """The partitions that a listener has not read to their end."""
+        """Name the partitions that a listener has not read to their end; empty if there are none."""
         positions = self.positions(spec.group)
         ends = self._broker.ends(self._topics_of(spec))
         if spec.topics.partitions:
             ends = {tp: ends[tp] for tp in spec.topics.partitions if tp in ends}
-        # A ledger has a position for what it never moved; Kafka has not.
+        # A ledger has a position even for a partition that never moved; Kafka's group offsets do not.
         short = (tp for tp, end in ends.items() if positions.get(tp, None if self._ledger else 0) != end)
         return ", ".join(f"{tp} is at {positions.get(tp, 'no position')} of {ends[tp]}" for tp in short)
 
@@ -196,7 +213,7 @@ class TestKit:
     # Closing
 
     def close(self) -> None:
-        """Give back what the kit opened itself."""
+        """Close the broker, and the ledger if the kit opened it."""
         self._broker.close()
         if self._own_ledger and self._ledger is not None:
             self._ledger.close()
@@ -216,7 +233,7 @@ def _broker(said: str | Mapping[str, Any] | None) -> KitBroker:
     chosen = said if said is not None else os.environ.get(_SWITCH) or "local"
     if chosen == "local":
         return LocalBroker()
-    from tidegate.testing.real_broker import RealBroker, sandbox  # noqa: PLC0415 - a client that most tests do without
+    from tidegate.testing.real import RealBroker, sandbox  # noqa: PLC0415 - a client that most tests do without
 
     if chosen == "sandbox":
         return RealBroker({"bootstrap.servers": sandbox()})

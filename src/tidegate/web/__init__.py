@@ -1,1 +1,1 @@
-"""The dashboard: a page over the ledger, for people who look after groups."""
+"""The dashboard: a web page that shows the groups of a ledger, and lets operators change them."""

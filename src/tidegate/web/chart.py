@@ -1,4 +1,4 @@
-"""Charts, as numbers that a template draws as SVG: no script is needed to see them."""
+"""Charts: computes the coordinates that a template draws as SVG, so that charts need no script."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Chart", "Mark", "Tick", "line", "nice_top", "spark"]
 _WIDTH = 1000.0
 _HEIGHT = 100.0
 _STEPS = (1, 2, 2.5, 5, 10)
-_MARK_WIDTH = 4.0  # percent, of a narrow chart
+_MARK_WIDTH = 4.0  # percent of the width of a narrow chart
 _MARK_LINES = 4
 _SPARK_POINTS = 50
 _TIME_STEPS = (10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800)
@@ -22,7 +22,7 @@ _TIME_STEPS = (10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800)
 
 @dataclass(frozen=True)
 class Tick:
-    """A line across the chart: where, in percent, and what it stands for."""
+    """A grid line of the chart: its place in percent, and its label."""
 
     place: float
     label: str
@@ -30,7 +30,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that happened: when, of which kind, and in which words; and where it is drawn, in percent and lines."""
+    """An event in the chart: its time, kind and text, its place in percent, and the line (``level``) it is drawn in."""
 
     at: float
     kind: str
@@ -41,7 +41,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Chart:
-    """A line over time, with marks, and the points again for a table."""
+    """A line over time with marks. It keeps the points, so that they can also be shown as a table."""
 
     points: tuple[Point, ...]
     path: str
@@ -55,8 +55,10 @@ class Chart:
     def of(
         cls, points: Sequence[Point], start: float, end: float, marks: Iterable[Mark] = (), gap: float = math.inf
     ) -> Chart:
-        """Draw ``points`` between two times. Where one is missing, or longer than ``gap`` was seen none, the line is
-        interrupted."""
+        """Draw ``points`` between two times.
+
+        The line is interrupted at a point without a value, and where two points are more than ``gap`` seconds apart.
+        """
         values = [point.value for point in points if point.value is not None]
         top = nice_top(max(values, default=0.0))
         runs = list(_runs(points, gap))
@@ -70,16 +72,21 @@ class Chart:
             places=tuple(x / _WIDTH * 100 for x, _ in _places(points, start, end, top)),
         )
 
+    @property
+    def mark_rows(self) -> int:
+        """The number of rows that the marks need."""
+        return max((mark.level + 1 for mark in self.marks), default=0)
+
     def table(self, rows: int = 30) -> list[tuple[str, float | None]]:
-        """At most so many points, newest first, evenly taken, for those who do not see the line."""
+        """Return at most ``rows`` evenly chosen points, newest first, for users who cannot see the line."""
         step = max(1, math.ceil(len(self.points) / rows))
         return [(_clock(point.at, seconds=True), point.value) for point in self.points[::-1][::step]]
 
 
 def spark(points: Sequence[Point]) -> str:
-    """A small line without anything around it, from its first point to its last; empty if there is too little to draw.
+    """Return the SVG path of a small line without axes; empty if fewer than two points have a value.
 
-    Neighbours become their mean where there are more points than such a line can show.
+    If there are more points than such a line can show, adjacent points are replaced by their mean.
     """
     known = [point for point in points if point.value is not None]
     if len(known) < 2:
@@ -91,7 +98,7 @@ def spark(points: Sequence[Point]) -> str:
 
 
 def line(points: Sequence[Point], start: float, end: float, top: float) -> str:
-    """Points as the path of an SVG of 1000 by 100; one alone is drawn as a dot."""
+    """Return the SVG path of points, in a view box of 1000 by 100; a single point is drawn as a dot."""
     places = [f"{x:.1f} {y:.1f}" for x, y in _places(points, start, end, top)]
     if len(places) == 1:
         return f"M{places[0]}h0.1"
@@ -99,7 +106,7 @@ def line(points: Sequence[Point], start: float, end: float, top: float) -> str:
 
 
 def nice_top(value: float) -> float:
-    """The end of an axis: a round number that is not below the value."""
+    """Return the upper end of an axis: a round number that is at most 0.1 % below the value."""
     if value <= 0:
         return 1.0
     unit = 10.0 ** math.floor(math.log10(value))
@@ -140,13 +147,13 @@ def _columns(start: float, end: float) -> Iterable[Tick]:
     at = math.ceil(start / step) * step
     while at < end:
         place = 100 * (at - start) / (end - start)
-        if 3 <= place <= 97:  # a label at the very edge would be cut
+        if 3 <= place <= 97:  # a label at the edge would be cut off
             yield Tick(place, _clock(at, seconds=step < 60))
         at += step
 
 
 def _placed(marks: Iterable[Mark], start: float, end: float) -> Iterable[Mark]:
-    """Marks that would cover each other go one below the other."""
+    """Place the marks within the chart; marks that would overlap go into different lines."""
     taken: list[float] = []  # the place of the last mark in each line
     for mark in sorted(marks, key=lambda mark: mark.at):
         if not start <= mark.at <= end:

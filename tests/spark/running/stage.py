@@ -12,7 +12,7 @@ from tests.system.stage import wait_until as wait_for
 
 from tidegate import Table
 from tidegate.ledger import Limits
-from tidegate.observe.observer import Observer
+from tidegate.observe.events import Observer
 from tidegate.spark import Pipeline, Report
 
 PATIENCE = 150.0  # the first micro-batch of a session may take long

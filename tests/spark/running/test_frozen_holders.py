@@ -12,7 +12,7 @@ from tests.spark.running.stage import PipelineStage, wait_until
 from tests.system.stage import numbered
 
 from tidegate.ledger import Limits
-from tidegate.observe.observer import StoreBack, StoreLost
+from tidegate.observe.events import StoreBack, StoreLost
 from tidegate.sandbox import Kafka, Postgres
 
 

@@ -10,7 +10,7 @@ from tests.spark.running.stage import PipelineStage, wait_until
 from tests.system.stage import GROUP, numbered
 
 from tidegate.core.records import TopicPartition
-from tidegate.observe.observer import Claimed, FencedOff, Paused
+from tidegate.observe.events import Claimed, FencedOff, Paused
 
 
 @pytest.mark.parametrize("way", ["partition", "staged"])

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from sqlalchemy import inspect
+from sqlalchemy import create_engine, inspect, text
 from tests.spark.running.stage import PipelineStage, wait_until
 from tests.system.stage import Running, numbered
 
 import tidegate.spark.staging
 from tidegate.ledger import Limits
-from tidegate.observe.observer import StoreBack, StoreLost
+from tidegate.observe.events import StoreBack, StoreLost
 from tidegate.sandbox import Kafka, Postgres
-from tidegate.spark.destination import Destination
-from tidegate.spark.holding import Holding
-from tidegate.spark.microbatch import MicroBatches
+from tidegate.spark.claims import ClaimedTopics
+from tidegate.spark.driver import PipelineTable
+from tidegate.spark.loop import MicroBatches
 from tidegate.spark.staging import Staging
 
 LIMITS = Limits(hold=1.0, lock_wait=2.0)  # a ledger that gives up soon, so that an outage shows
@@ -58,7 +58,7 @@ def kill(mortal: Postgres, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
 
 
 MOMENTS: dict[str, tuple[Any, str, bool]] = {
-    "the first look at the table": (Destination, "look", False),
+    "the first look at the table": (PipelineTable, "look", False),
     "the first claim": (MicroBatches, "check", True),
     "the sweep": (tidegate.spark.staging, "sweep_stages", False),
     "the staging table": (tidegate.spark.staging, "create_stage", False),
@@ -89,6 +89,33 @@ def test_a_database_that_is_away_is_waited_for(
     stage.verify()
 
 
+@pytest.mark.parametrize("way", ["partition", "staged"])
+def test_a_database_that_is_read_only_is_waited_for(way: str, stage: PipelineStage, mortal: Postgres) -> None:
+    admin = create_engine(mortal.url, isolation_level="AUTOCOMMIT")
+
+    def read_only(value: str) -> None:
+        with admin.connect() as conn:
+            conn.execute(text(f"ALTER SYSTEM SET default_transaction_read_only = {value}"))
+            conn.execute(text("SELECT pg_reload_conf()"))
+
+    topic = stage.topic()
+    stage.send(topic, numbered(10))
+    running = stage.pipe(topic, way=way)
+    wait_until(lambda: len(stage.rows()) == 10, "the first rows")
+    read_only("on")
+    try:
+        stage.send(topic, numbered(10, first=10))
+        assert "read-only" in running.wait_for(StoreLost).reason
+    finally:
+        read_only("off")
+    wait_until(lambda: len(stage.rows()) == 20, "all rows")
+    running.stop()
+    assert outages(running) == [("lost", "ledger"), ("back", "ledger")]
+    assert sorted(stage.offsets()) == list(range(20))
+    stage.verify()
+    admin.dispose()
+
+
 def test_a_pipeline_that_waits_to_claim_obeys_stop(stage: PipelineStage, kill: Callable[..., None]) -> None:
     topic = stage.topic()
     kill(MicroBatches, "check", after=True)
@@ -103,7 +130,7 @@ def test_a_database_that_is_away_at_the_end_does_not_spoil_a_run(
 ) -> None:
     topic = stage.topic()
     stage.send(topic, numbered(10))
-    kill(Holding, "release")
+    kill(ClaimedTopics, "release")
     report = stage.pipe_through(topic)
     assert (report.stopped, report.records, report.lag) == ("caught up", 10, 0)
     mortal.restart()

@@ -13,7 +13,7 @@ from tests.starts.scenarios import SCENARIOS, STARTS, Scenario, difference
 from tests.starts.topics import Topic
 
 from tidegate import Table
-from tidegate.core.start import Start
+from tidegate.core.policies import Start
 from tidegate.sandbox import Kafka
 from tidegate.spark import Pipeline
 

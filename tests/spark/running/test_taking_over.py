@@ -10,9 +10,9 @@ import pytest
 from tests.spark.running.stage import PipelineStage, wait_until
 from tests.system.stage import GROUP
 
-from tidegate.core.errors import PipelineStopped
 from tidegate.core.records import TopicPartition
-from tidegate.observe.observer import Claimed
+from tidegate.errors import PipelineStopped
+from tidegate.observe.events import Claimed
 
 PARTITIONS = 2
 

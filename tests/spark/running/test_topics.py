@@ -6,13 +6,12 @@ import pytest
 from tests.spark.running.stage import PipelineStage, wait_until
 from tests.system.stage import GROUP, numbered
 
-from tidegate.core.errors import IdentityChanged, PipelineStopped
 from tidegate.core.journal import Kind
+from tidegate.core.policies import Latest, OutOfRange, Recreated, StartStrategy
 from tidegate.core.records import TopicPartition
-from tidegate.core.recovery import OutOfRange, Recreated
-from tidegate.core.spans import Span
-from tidegate.core.start import Latest, StartStrategy
-from tidegate.observe.observer import Skipped
+from tidegate.core.work import Span
+from tidegate.errors import IdentityChanged, PipelineStopped
+from tidegate.observe.events import Skipped
 
 
 def test_partitions_added_while_it_runs_are_read_from_their_beginning(stage: PipelineStage) -> None:

@@ -1,9 +1,9 @@
-"""The ledger in Redis: positions and data move in one script."""
+"""The ledger in Redis, where one script writes the data and moves the positions."""
 
-from tidegate.core.errors import ConfigurationError
+from tidegate.errors import ConfigurationError
 
 try:
-    import redis as _redis  # noqa: F401 - an extra: say so here, before the modules below need it
+    import redis as _redis  # noqa: F401 - an optional extra: check here, before the modules below import it
 except ImportError as error:
     raise ConfigurationError("a ledger in Redis needs the package redis; run: pip install 'tidegate[redis]'") from error
 

@@ -1,8 +1,8 @@
-"""Between the ledger's values and their texts in Redis.
+"""Conversion between the ledger's values and their texts in Redis.
 
-A text is a JSON array in ASCII, so that a client with any settings can read it and numbers keep all their digits.
-Scripts compare whole texts and never look for a number in one. What is to be stored is an open text, without its last
-item: the script closes it with the time.
+A text is a JSON array in ASCII, so that a client with any settings can read it and numbers keep all their digits. The
+commit script compares whole texts of positions and does not parse offsets. Texts to be stored are "open": they lack
+their last item, the time, and the closing bracket, which the script adds.
 """
 
 from __future__ import annotations
@@ -13,39 +13,46 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeAlias
 
-from tidegate.core.journal import Entry, Kind
-from tidegate.core.letters import Letter, ParkedLetter
-from tidegate.core.positions import Identity, Position
-from tidegate.core.records import Record, TopicPartition
-from tidegate.core.totals import Totals
+import msgspec
+
+from tidegate.core.journal import Bucket, Entry, Kind
+from tidegate.core.positions import Identity, OpenEntry, Position, Totals
+from tidegate.core.records import TOPIC_LENGTH, FailedRecord, LetterHead, Record, StoredLetter, TopicPartition
 
 __all__ = [
     "GroupRow",
     "Text",
     "as_entry",
     "as_group",
+    "as_head",
     "as_letter",
     "as_position",
     "as_positions",
+    "as_time",
     "as_totals",
     "entry_text",
     "error_text",
     "field",
     "forced_field",
     "group_text",
+    "head_sizes",
     "letter_text",
+    "microseconds",
     "position_text",
     "record_text",
 ]
 
 Text: TypeAlias = str | bytes
-"""What Redis answers: a client decodes it or not."""
+"""A text in Redis's answer: the client's settings decide whether it is decoded."""
 
+_encode = msgspec.json.Encoder().encode
+_encode_to_ascii = json.JSONEncoder(separators=(",", ":")).encode
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class GroupRow(NamedTuple):
-    """What is stored of a group itself; ``seq`` counts its own journal entries."""
+    """The stored row of a group itself; ``seq`` counts the group's own journal entries."""
 
     group: str
     paused: bool = False
@@ -53,50 +60,64 @@ class GroupRow(NamedTuple):
 
 
 def field(partition: TopicPartition | None) -> str:
-    """A partition within a key or a hash, or a whole group; no topic contains a colon or is empty."""
+    """Return the name of a partition within a key or hash, or ``:`` for the group; topics are not empty and contain no
+    colon."""
     return f"{partition.topic}:{partition.partition}" if partition else ":"
 
 
 def forced_field(topic: str, deployment: str) -> bytes:
-    """A topic and a deployment that has forced its start there, within a hash."""
+    """Return the hash field for a topic and a deployment that has forced its start there."""
     return f"{topic}:{deployment}".encode()
 
 
 def group_text(row: GroupRow, attempt: str) -> str:
-    """A group's row, open."""
+    """Return the open text of a group's row."""
     return _open(*row, attempt)
 
 
 def as_group(group: str, text: Text | None) -> GroupRow:
-    """A group's row; one that is not stored is not paused."""
+    """Convert the text of a group's row; a group that is not stored is not paused."""
     row = json.loads(text) if text else None
     return GroupRow(*row[:3]) if row else GroupRow(group)
 
 
 def position_text(position: Position, attempt: str) -> str:
-    """A position, open. ``attempt`` makes the text unlike that of any other attempt at the same change."""
-    p = position
-    return _open(*p.partition, p.next_offset, p.epoch, p.owner, p.token, p.seq, *p.identity, p.deployment, attempt)
+    """Return the open text of a position. ``attempt`` makes it differ from the text of any other attempt.
+
+    The item with the attempt also holds what older versions do not know, because they do not read that item: the open
+    journal entry and the bucket of the coarse history. The end, epoch and owner of the open entry are those of the
+    position. An entry that has just been opened has no time yet; the time of the position stands for it.
+    """
+    p, last = position, position.open
+    is_open = (last.seq, last.start, last.records, microseconds(last.since)) if last else (None,) * 4
+    beside = (attempt, *is_open, *(p.bucket or (None, None)))
+    return _open(*p.partition, p.next_offset, p.epoch, p.owner, p.token, p.seq, *p.identity, p.deployment, beside)
 
 
 def as_position(text: Text) -> Position:
-    """A position from its text."""
+    """Convert the text of a position."""
     return _position(json.loads(text))
 
 
 def as_positions(texts: Text) -> Iterator[Position]:
-    """Positions from a JSON array of their texts."""
+    """Convert a JSON array of the texts of positions."""
     return map(_position, json.loads(texts))
 
 
 def _position(row: list[Any]) -> Position:
-    topic, partition, next_offset, epoch, owner, token, seq, cluster_id, topic_id, deployment, _, at = row
+    topic, partition, next_offset, epoch, owner, token, seq, cluster_id, topic_id, deployment, beside, at = row
     source, identity = TopicPartition(topic, partition), Identity(cluster_id, topic_id)
-    return Position(source, next_offset, epoch, owner, token, seq, identity, deployment, _time(at))
+    last = bucket = None
+    if isinstance(beside, list):  # older versions stored only the attempt
+        _, open_seq, start, records, since, begin, advanced = beside
+        bucket = None if begin is None else Bucket(begin, advanced)
+        if open_seq is not None:
+            last = OpenEntry(open_seq, start, next_offset, records, epoch, owner, _time(since or at))
+    return Position(source, next_offset, epoch, owner, token, seq, identity, deployment, _time(at), last, bucket)
 
 
 def as_totals(row: GroupRow, totals: Sequence[Sequence[Any]]) -> list[Totals]:
-    """The totals of a group, one for each topic, as their script gives them."""
+    """Convert the script's reply for one group to its totals, one for each topic."""
     found = [
         Totals(
             row.group,
@@ -113,47 +134,113 @@ def as_totals(row: GroupRow, totals: Sequence[Sequence[Any]]) -> list[Totals]:
 
 
 def entry_text(entry: Entry) -> str:
-    """A line of the journal, open; its key says whose it is."""
-    return _open(*entry[1:-1])
+    """Return the open text of a journal entry; the journal's key names the partition."""
+    return _open(*entry[1:-2], microseconds(entry.since))
 
 
 def as_entry(partition: TopicPartition | None, text: Text) -> Entry:
-    """A line of the journal."""
-    seq, kind, start, end, records, epoch, owner, token, note, at = json.loads(text)
-    return Entry(partition, seq, Kind(kind), start, end, records, epoch, owner, token, note, _time(at))
+    """Convert the text of a journal entry."""
+    seq, kind, start, end, records, epoch, owner, token, note, *since, at = json.loads(text)
+    began = _time(since[0] or at) if since and kind == Kind.ADVANCE else None  # older versions wrote no ``since``
+    return Entry(partition, seq, Kind(kind), start, end, records, epoch, owner, token, note, _time(at), began)
 
 
 def record_text(record: Record, attempts: int = 1) -> str:
-    """A dead letter up to its error, which a script may have to add, open."""
+    """Return the text of a dead letter up to its error, which a script may have to add."""
     headers = [(name, _ascii(value)) for name, value in record.headers]
     source = (record.topic, record.partition, record.offset)
     return _open(*source, _ascii(record.key), _ascii(record.value), headers, record.timestamp, attempts)
 
 
-def letter_text(letter: Letter) -> str:
-    """A dead letter, open."""
+def letter_text(letter: FailedRecord) -> str:
+    """Return the open text of a dead letter."""
     return f"{record_text(letter.record, letter.attempts)},{json.dumps(letter.error)}"
 
 
 def error_text(error: str) -> str:
-    """The error of a dead letter by itself."""
+    """Return the error of a dead letter as JSON."""
     return json.dumps(error)
 
 
 def as_letter(
     number: int, group: str, text: Text, tries: tuple[Text | None, Text | None] = (None, None)
-) -> ParkedLetter:
-    """A dead letter; ``tries`` are the replays that failed since, and the error of the last one."""
+) -> StoredLetter:
+    """Convert a dead letter; ``tries`` are the number of failed replays since it was parked and the last error."""
     topic, partition, offset, key, value, headers, timestamp, attempts, error, at = json.loads(text)
     pairs = tuple((name, _bytes(value)) for name, value in headers)
     record = Record(topic, partition, offset, _bytes(key), _bytes(value), pairs, timestamp)
     more, last = tries
-    letter = Letter(record, error if last is None else json.loads(last), attempts + int(more or 0))
-    return ParkedLetter(number, group, letter, _time(at))
+    letter = FailedRecord(record, error if last is None else json.loads(last), attempts + int(more or 0))
+    return StoredLetter(number, group, letter, _time(at))
+
+
+_ESCAPE = 12  # characters that stand for one: a surrogate pair such as \ud83c\udf0a
+
+
+def head_sizes(most: int) -> tuple[int, int]:
+    """Return how long base64 and JSON may be to hold at least ``most`` bytes or characters."""
+    return 4 * -(-most // 3), _ESCAPE * (most + 1) + 2
+
+
+def as_head(group: str, row: Sequence[Any], most: int) -> LetterHead:
+    """Convert what the script returns of a dead letter."""
+    items: Iterator[Any] = (item if isinstance(item, int) else _text(item) for item in row)
+    number, topic, partition, offset, timestamp, attempts, at, error, key, key_size, value, value_size, *rest = items
+    headers, headers_size, tries, last = rest
+    words = _cut_string(last or error)
+    return LetterHead(
+        int(number),
+        group,
+        _cut_string(topic)[:TOPIC_LENGTH],
+        int(partition),
+        int(offset),
+        None if timestamp == "null" else int(timestamp),
+        int(attempts) + int(tries or 0),
+        _time(int(at)),
+        words[:most],
+        len(words) > most,
+        None if key_size < 0 else b64decode(key)[:most],
+        None if key_size < 0 else key_size,
+        None if value_size < 0 else b64decode(value)[:most],
+        None if value_size < 0 else value_size,
+        tuple((name, _bytes(content)) for name, content in json.loads(headers)) if headers else None,
+        headers_size,
+    )
+
+
+def _text(item: Text) -> str:
+    return item if isinstance(item, str) else item.decode()
+
+
+def _cut_string(text: str) -> str:
+    """Decode a JSON string whose end may be cut off, even within an escape sequence."""
+    for end in range(len(text), len(text) - _ESCAPE, -1):
+        for closed in (text[:end], text[:end] + '"'):
+            try:
+                return str(json.loads(closed))
+            except ValueError:
+                continue
+    return ""
 
 
 def _open(*items: object) -> str:
-    return json.dumps(items, separators=(",", ":"))[:-1]
+    try:
+        text = _encode(items)  # several times as fast as the other, which characters beyond ASCII need
+        if text.isascii():
+            return text[:-1].decode()
+    except UnicodeEncodeError:  # a lone surrogate
+        pass
+    return _encode_to_ascii(items)[:-1]
+
+
+def as_time(text: Text) -> datetime:
+    """Convert a time from a script, in microseconds since 1970."""
+    return _time(int(text))
+
+
+def microseconds(time: datetime | None) -> int | None:
+    """Convert a time for a script, to microseconds since 1970."""
+    return None if time is None else (time - _EPOCH) // _MICROSECOND
 
 
 def _time(microseconds: int) -> datetime:

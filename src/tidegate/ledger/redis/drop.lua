@@ -1,15 +1,16 @@
--- Removes dead letters, with what is known of their replays, and returns how many there were.
+-- Removes dead letters and the notes of their failed replays; returns how many letters were removed.
 --
--- KEYS  letters, tries, the key that remembers the attempt: a client may send it again
--- ARGV  the letters
+-- KEYS  the key that marks the attempt, because the script may be sent again; letters, tries
+-- ARGV  how many milliseconds to keep that key, then the letters
 
-local done = redis.call('GET', KEYS[3])
+local done = redis.call('GET', KEYS[1])
 if done then return tonumber(done) end
 
 local dropped = 0
-for _, letter in ipairs(ARGV) do
-  dropped = dropped + redis.call('XDEL', KEYS[1], letter .. '-0')
-  redis.call('HDEL', KEYS[2], letter .. ':attempts', letter .. ':error')
+for i = 2, #ARGV do
+  local letter = ARGV[i]
+  dropped = dropped + redis.call('XDEL', KEYS[2], letter .. '-0')
+  redis.call('HDEL', KEYS[3], letter .. ':attempts', letter .. ':error')
 end
-if dropped > 0 then redis.call('SET', KEYS[3], dropped, 'PX', 600000) end
+if dropped > 0 then redis.call('SET', KEYS[1], dropped, 'PX', ARGV[1]) end
 return dropped

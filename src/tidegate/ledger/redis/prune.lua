@@ -1,25 +1,28 @@
--- Removes journal entries of a group that are older than so many microseconds, a thousand of each position at a time, and
--- returns how many; the caller asks again until there are none. Entries go from the front only, and the last one stays.
+-- Removes journal entries of a group that are older than the given age, up to a thousand per journal, and returns how many;
+-- the caller runs it until it removes none. It removes entries only from the front of a journal. The last entry stays, and if
+-- that is an advance, which may still be open, so does the one before it.
 --
--- KEYS  positions, the key that remembers the attempt: a client may send it again
--- ARGV  group, what the keys of journals begin with, age in microseconds
+-- KEYS  the key that marks the attempt, because the script may be sent again; positions
+-- ARGV  how many milliseconds to keep that key, group, prefix of the journals' keys, age in microseconds
 
-local done = redis.call('GET', KEYS[2])
+local done = redis.call('GET', KEYS[1])
 if done then return tonumber(done) end
 
 local time = redis.call('TIME')
-local cutoff = time[1] * 1000000 + time[2] - ARGV[3] -- 16 digits: a Lua number holds them exactly
+local cutoff = time[1] * 1000000 + time[2] - ARGV[4] -- 16 digits: a Lua number holds them exactly
 
-local fields = redis.call('HKEYS', KEYS[1])
+local fields = redis.call('HKEYS', KEYS[2])
 fields[#fields + 1] = ':'
 local pruned = 0
 for _, field in ipairs(fields) do
-  local key = ARGV[2] .. field .. ':' .. ARGV[1]
+  local key = ARGV[3] .. field .. ':' .. ARGV[2]
   local oldest = redis.call('LRANGE', key, 0, 1000)
-  local old = 0
-  while old < #oldest - 1 and tonumber(oldest[old + 1]:match('(%d+)%]$')) < cutoff do old = old + 1 end
+  local last = redis.call('LINDEX', key, -1)
+  local kept = last and last:match('^%[%d+,"advance"') and 2 or 1
+  local most, old = math.min(1000, redis.call('LLEN', key) - kept), 0
+  while old < most and tonumber(oldest[old + 1]:match('(%d+)%]$')) < cutoff do old = old + 1 end
   if old > 0 then redis.call('LTRIM', key, old, -1) end
   pruned = pruned + old
 end
-if pruned > 0 then redis.call('SET', KEYS[2], pruned, 'PX', 600000) end
+if pruned > 0 then redis.call('SET', KEYS[1], pruned, 'PX', ARGV[1]) end
 return pruned

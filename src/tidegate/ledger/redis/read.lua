@@ -1,8 +1,8 @@
--- Positions as of one moment: for each group its own row or 'null', and its positions as one JSON array.
+-- Reads positions at one moment. Returns for each group its own row or 'null', and its positions as one JSON array.
 --
 -- KEYS  groups
--- ARGV  what the keys of positions begin with, then: nothing for every group;
---       or 'all', group; or 'some', group, fields
+-- ARGV  prefix of the positions' keys, then: nothing to read every group;
+--       'all', group; or 'some', group, fields
 
 local groups = ARGV[2] and {ARGV[3]} or redis.call('HKEYS', KEYS[1])
 local reply = {}

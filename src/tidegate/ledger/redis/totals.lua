@@ -1,10 +1,10 @@
--- The positions of some groups, added up: for each group, for each of its topics, the topic, how many positions, how many
--- with an owner, the sum of the offsets as billions and the rest, and when the last of them changed.
+-- Adds up the positions of some groups. Returns for each group and each of its topics: the topic, the number of positions, how
+-- many of them have an owner, the sum of the offsets as billions and a remainder, and the time of the latest change.
 --
 -- KEYS  positions of each group
 --
--- A Lua number holds whole numbers up to 2^53. An offset may have 19 digits, so its billions and the rest are added up on
--- their own.
+-- A Lua number is exact only up to 2^53, but an offset may have 19 digits. So the billions and the remainders of the offsets
+-- are added up separately.
 
 local reply = {}
 for i, key in ipairs(KEYS) do

@@ -1,4 +1,4 @@
-"""The transaction on Redis: commands that are collected, and run by the script that moves the positions."""
+"""The transaction on Redis: it collects commands, which the commit script runs when it moves the positions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, NoReturn, Self, TypeAlias
 from redis import ConnectionPool
 from redis.client import Pipeline
 
-from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Record
-from tidegate.core.spans import Work
+from tidegate.core.work import Work
+from tidegate.errors import ConfigurationError
 from tidegate.ledger.transaction import Transaction
 
 __all__ = ["Encode", "RedisCommands", "RedisTransaction"]
@@ -24,10 +24,10 @@ _NOT_HERE = frozenset(
 )
 _REFUSED = frozenset(
     (
-        *("MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH", "SELECT"),  # they end or leave the transaction
+        *("MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH", "SELECT"),  # they would end or leave the transaction
         *("EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO", "FCALL", "FCALL_RO", "SCRIPT", "FUNCTION"),  # scripts do not nest
         *("SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE", "MONITOR"),
-        *("FLUSHDB", "FLUSHALL", "SWAPDB"),  # they take the ledger away
+        *("FLUSHDB", "FLUSHALL", "SWAPDB"),  # they would delete or replace the ledger
     )
 )
 
@@ -41,9 +41,9 @@ _NO_CONNECTIONS = _NoConnections()
 
 
 class RedisCommands(Pipeline):
-    """A pipeline that collects commands and never sends them: the script of the transaction runs them.
+    """A pipeline that collects commands and never sends them: the commit script of the transaction runs them.
 
-    It has every command of redis-py. Each returns the pipeline, because what Redis will answer is not known yet.
+    It has every command of redis-py. Each returns the pipeline, because Redis's answer is not known yet.
     """
 
     def __init__(self, encode: Encode) -> None:
@@ -51,7 +51,7 @@ class RedisCommands(Pipeline):
         self._encode = encode
 
     def execute_command(self, *args: Any, **_: Any) -> Self:
-        """Collect a command; all the methods of redis-py come through here."""
+        """Collect a command; all command methods of redis-py call this one."""
         return self.collect(args, None)
 
     def collect(self, command: tuple[Any, ...], record: Record | None) -> Self:
@@ -73,7 +73,7 @@ class RedisCommands(Pipeline):
         return self
 
     def __getattribute__(self, name: str) -> Any:
-        """Everything but what would talk to Redis at once."""
+        """Return an attribute, but raise for methods that would talk to Redis at once."""
         if name in _NOT_HERE:
             raise ConfigurationError(f"not tx.redis.{name}(): the commands run together when the transaction commits")
         return super().__getattribute__(name)
@@ -83,21 +83,21 @@ class RedisCommands(Pipeline):
 
 
 class RedisTransaction(Transaction):
-    """Collects the commands that write the data: call them on ``redis``, or name them to :meth:`execute`.
+    """A transaction on Redis. Call the commands that write the data on ``redis``, or pass them to :meth:`execute`.
 
-    A script is not rolled back. A command that fails leaves the others as they are and is parked as a dead letter;
-    ``failed`` counts such commands, once the transaction has committed.
+    Redis does not roll a script back. A command that fails does not affect the others and is parked as a dead letter;
+    after the commit, ``failed`` counts such commands.
     """
 
-    def __init__(self, work: Work, encode: Encode) -> None:
-        super().__init__(work)
+    def __init__(self, work: Work, encode: Encode, *, advances: bool = False) -> None:
+        super().__init__(work, advances=advances)
         self.redis = RedisCommands(encode)
         self.failed = 0
 
     def execute(self, *command: Any, record: Record | None = None) -> None:
         """Collect a command, as in ``tx.execute("INCRBY", "total", 5, record=record)``.
 
-        ``record`` is what is parked if the command fails. Without it, the dead letter names the command and the spans.
+        ``record`` is parked if the command fails. Without it, the dead letter names the command and the spans.
         """
         self.redis.collect(command, record)
 
@@ -112,5 +112,5 @@ class RedisTransaction(Transaction):
 
     @property
     def commands(self) -> list[tuple[list[bytes], Record | None]]:
-        """The words of each command so far, and its record."""
+        """The commands collected so far: the words of each, and its record."""
         return list(self.redis.command_stack)

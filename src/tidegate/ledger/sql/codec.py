@@ -1,45 +1,52 @@
-"""Between the ledger's values and the rows that statements take and give."""
+"""Conversion between the ledger's values and the rows of SQL statements."""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from tidegate.core.journal import Entry, Kind
-from tidegate.core.letters import Letter, ParkedLetter
-from tidegate.core.positions import Change, Identity, Position
-from tidegate.core.records import Record, TopicPartition
-from tidegate.core.spans import Work
-from tidegate.core.totals import Totals
+from tidegate.core.journal import Bucket, Entry, Kind
+from tidegate.core.positions import Change, Identity, OpenEntry, Position, Totals
+from tidegate.core.records import FailedRecord, LetterHead, Record, StoredLetter, TopicPartition, without
+from tidegate.core.work import Advance, Span
 from tidegate.ledger.sql.dialect import NOTE_LENGTH
 
 __all__ = [
     "as_entry",
+    "as_head",
     "as_letter",
     "as_position",
     "as_totals",
+    "bucket_rows",
+    "changed_rows",
+    "cut_rows",
     "entry_rows",
     "error_text",
     "letter_row",
     "note_text",
+    "opened_rows",
+    "past_rows",
     "position_rows",
     "step_rows",
 ]
 
 Row = dict[str, Any]
+
+_OF_A_LETTER = 4096  # bytes of its INSERT besides the record and the error, including up to 255 for the group
+_ESCAPED = ("\0", "\n", "\r", "\x1a", '"', "'", "\\")
 Time = Callable[[Any], datetime]
 
 
 def key_rows(partitions: Iterable[TopicPartition]) -> list[Row]:
-    """Partitions as rows of a statement."""
+    """Return partitions as rows of a statement."""
     return [{"topic": topic, "partition_id": partition} for topic, partition in partitions]
 
 
 def position_rows(changes: Iterable[Change]) -> list[Row]:
-    """The positions of changes as rows of a statement."""
+    """Return the new positions of changes as rows of a statement."""
     return [
         {
             "topic": row.partition.topic,
@@ -57,8 +64,14 @@ def position_rows(changes: Iterable[Change]) -> list[Row]:
     ]
 
 
-def step_rows(work: Work) -> list[Row]:
-    """The steps of a piece of work as rows of the advance."""
+def changed_rows(changes: Sequence[Change]) -> list[Row]:
+    """Return the new positions and buckets of changes that close their open entries, as rows of a statement."""
+    rows = zip(position_rows(changes), changes, strict=True)
+    return [{**row, **_bucket(change.position.bucket)} for row, change in rows]
+
+
+def step_rows(steps: Iterable[Advance]) -> list[Row]:
+    """Return the steps of a piece of work as rows of the advance."""
     return [
         {
             "topic": span.partition.topic,
@@ -69,12 +82,56 @@ def step_rows(work: Work) -> list[Row]:
             "epoch": claim.epoch,
             "owner": claim.owner,
         }
-        for claim, span in work.steps
+        for claim, span in steps
     ]
 
 
+def opened_rows(changes: Iterable[Change], steps: Iterable[Advance]) -> list[Row]:
+    """Return steps that open a new journal entry, as rows of the advance."""
+    rows = zip(step_rows(steps), changes, strict=True)
+    return [{**row, "seq": change.position.seq, **_bucket(change.position.bucket)} for row, change in rows]
+
+
+def cut_rows(planned: Iterable[Advance], ends: Mapping[TopicPartition, Span]) -> list[Row]:
+    """Return the spans that are cut, as rows of a statement: the planned end, the new end, and how many records less.
+
+    A partition missing from ``ends`` is cut back to its start.
+    """
+    return [
+        {
+            "topic": whole.partition.topic,
+            "partition_id": whole.partition.partition,
+            "start_offset": whole.end,
+            "end_offset": span.end,
+            "records": whole.records - span.records,
+        }
+        for _, whole in planned
+        if (span := ends.get(whole.partition, whole._replace(end=whole.start, records=0))) != whole
+    ]
+
+
+def bucket_rows(changes: Iterable[Change]) -> list[Row]:
+    """Return the current history buckets of changed positions, as rows of a statement."""
+    return [_with_key(change, change.position.bucket) for change in changes]
+
+
+def past_rows(changes: Iterable[Change]) -> list[Row]:
+    """Return the history buckets that the changes complete, as rows of a statement."""
+    return [_with_key(change, change.past) for change in changes if change.past is not None]
+
+
+def _with_key(change: Change, bucket: Bucket | None) -> Row:
+    topic, partition = change.position.partition
+    return {"topic": topic, "partition_id": partition, **_bucket(bucket)}
+
+
+def _bucket(bucket: Bucket | None) -> Row:
+    begin, records = bucket or (None, None)
+    return {"bucket": begin, "bucket_records": records}
+
+
 def entry_rows(changes: Iterable[Change]) -> list[Row]:
-    """The journal entries of changes as rows of a statement."""
+    """Return the journal entries of changes as rows of a statement."""
     return [
         {
             "topic": position.partition.topic,
@@ -95,23 +152,30 @@ def entry_rows(changes: Iterable[Change]) -> list[Row]:
 
 
 def as_position(row: Sequence[Any], time: Time | None = None) -> Position:
-    """A row of the positions table, with or without its time."""
+    """Convert a row of the positions table; without ``time``, only its first ten columns."""
     topic, partition, next_offset, epoch, owner, token, seq, cluster_id, topic_id, deployment = row[:10]
+    source, identity = TopicPartition(topic, partition), Identity(cluster_id, topic_id)
+    if time is None:
+        return Position(source, next_offset, epoch, owner, token, seq, identity, deployment)
+    open_seq, start, end, records, open_epoch, open_owner, since, bucket, bucket_records, updated_at = row[10:20]
+    is_open = open_seq is not None
     return Position(
-        TopicPartition(topic, partition),
+        source,
         next_offset,
         epoch,
         owner,
         token,
         seq,
-        Identity(cluster_id, topic_id),
+        identity,
         deployment,
-        time(row[10]) if time else None,
+        time(updated_at),
+        OpenEntry(open_seq, start, end, records, open_epoch, open_owner, time(since)) if is_open else None,
+        None if bucket is None else Bucket(bucket, bucket_records),
     )
 
 
 def as_totals(row: Sequence[Any], time: Time) -> Totals:
-    """A row of the totals, whose sum of offsets comes in two halves."""
+    """Convert a row of the totals query, which returns the sum of the offsets in two halves."""
     group, paused, topic, partitions, owned, high, low, at = row
     if topic is None:
         return Totals(group, bool(paused), None)
@@ -119,14 +183,41 @@ def as_totals(row: Sequence[Any], time: Time) -> Totals:
 
 
 def as_entry(row: Sequence[Any], time: Time) -> Entry:
-    """A row of the journal."""
-    topic, partition, seq, kind, start, end, records, epoch, owner, token, note, at = row
+    """Convert a row of the journal table."""
+    topic, partition, seq, kind, start, end, records, epoch, owner, token, note, at, since = row
     source = TopicPartition(topic, partition) if topic else None
-    return Entry(source, seq, Kind(kind), start, end, records, epoch, owner, token, note, time(at))
+    began = None if since is None else time(since)
+    return Entry(source, seq, Kind(kind), start, end, records, epoch, owner, token, note, time(at), began)
 
 
-def letter_row(letter: Letter) -> dict[str, Any]:
-    """A dead letter as the parameters of its INSERT; header values are kept exactly, as base64."""
+def letter_row(letter: FailedRecord, room: int | None = None) -> dict[str, Any]:
+    """Return a dead letter as the parameters of its INSERT; header values are stored exactly, as base64.
+
+    ``room`` is the maximum size of the statement in bytes. Parts of the record that do not fit are left out, and a
+    header says so, because a letter that cannot be stored would block all records after it.
+    """
+    row = _letter_row(letter)
+    if room is not None:
+        for part in ("value", "key", "headers"):
+            if _written(row) < room:
+                break
+            letter = without(letter, part)
+            row = _letter_row(letter)
+    return row
+
+
+def _written(row: Row) -> int:
+    """Return an upper bound of the size of a letter's statement, in bytes."""
+    return _OF_A_LETTER + sum(_escaped(value) for value in row.values() if isinstance(value, str | bytes))
+
+
+def _escaped(value: str | bytes) -> int:
+    if isinstance(value, bytes):
+        return 2 * len(value)  # written as hexadecimal digits
+    return len(value.encode()) + sum(map(value.count, _ESCAPED))
+
+
+def _letter_row(letter: FailedRecord) -> Row:
     record = letter.record
     headers = [[name, None if value is None else base64.b64encode(value).decode()] for name, value in record.headers]
     return {
@@ -142,21 +233,48 @@ def letter_row(letter: Letter) -> dict[str, Any]:
     }
 
 
-def as_letter(group: str, row: Sequence[Any], time: Time) -> ParkedLetter:
-    """A row of the dead letters table."""
+def as_letter(group: str, row: Sequence[Any], time: Time) -> StoredLetter:
+    """Convert a row of the dead letters table."""
     number, topic, partition, offset, key, value, timestamp, headers, error, attempts, at = row
-    decoded = tuple((name, None if v is None else base64.b64decode(v)) for name, v in json.loads(headers))
-    record = Record(topic, partition, offset, _bytes(key), _bytes(value), decoded, timestamp)
-    return ParkedLetter(number, group, Letter(record, error, attempts), time(at))
+    record = Record(topic, partition, offset, _bytes(key), _bytes(value), _headers(headers), timestamp)
+    return StoredLetter(number, group, FailedRecord(record, error, attempts), time(at))
+
+
+def as_head(group: str, row: Sequence[Any], time: Time, most: int) -> LetterHead:
+    """Convert a row of the beginnings of dead letters; its error has one character more than ``most`` if it is cut."""
+    number, topic, partition, offset, timestamp, attempts, at, error, key, key_size, value, value_size, *rest = row
+    headers, headers_size = rest
+    return LetterHead(
+        number,
+        group,
+        topic,
+        partition,
+        offset,
+        timestamp,
+        attempts,
+        time(at),
+        error[:most],
+        len(error) > most,
+        b"" if key_size == 0 else _bytes(key),  # SQLite makes NULL of a part of an empty blob
+        key_size,
+        b"" if value_size == 0 else _bytes(value),
+        value_size,
+        None if headers is None else _headers(headers),
+        headers_size,
+    )
+
+
+def _headers(text: str) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple((name, None if value is None else base64.b64decode(value)) for name, value in json.loads(text))
 
 
 def error_text(error: str) -> str:
-    """An error as it can be stored, without what databases refuse."""
+    """Return an error's text without characters that databases refuse."""
     return _storable(error)
 
 
 def note_text(note: str | None) -> str | None:
-    """A note as it can be stored: cut to its column, without what databases refuse."""
+    """Return a note cut to its column's length, without characters that databases refuse."""
     return None if note is None else _storable(note)[:NOTE_LENGTH]
 
 

@@ -1,4 +1,4 @@
-"""What differs between SQL stores: how rows are passed and locked, a transaction kept whole, errors understood."""
+"""The interface of what differs between SQL databases: passing and locking rows, guarding transactions, errors."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Table, TextClause
+from sqlalchemy import URL, Connection, Engine, Table, TextClause
 from sqlalchemy.exc import DBAPIError
 
-from tidegate.core.errors import LedgerError
-from tidegate.ledger.limits import Limits
-from tidegate.ledger.sql.schema import Layout
-from tidegate.ledger.trouble import ConnectionLost, Trouble
+from tidegate.errors import LedgerError
+from tidegate.ledger.sql.schema import SchemaLayout
+from tidegate.ledger.transaction import ConnectionLost, Limits, Retriable
 
 __all__ = ["NOTE_LENGTH", "Dialect", "as_json", "driver_error"]
 
@@ -23,99 +22,118 @@ NOTE_LENGTH = 2000
 
 
 class Dialect(ABC):
-    """One kind of SQL store.
+    """One kind of SQL database.
 
-    The life of a transaction: :meth:`begin`, the advance, the handler's writes, :meth:`intact`, :meth:`commit`. In
-    between the store itself refuses to commit for anybody else: a handler that commits, or runs a statement that
-    commits by itself, gets an error and has changed nothing.
+    A transaction consists of :meth:`begin`, the advance, the handler's writes, :meth:`intact` and :meth:`commit`. In
+    between, the database itself refuses any other commit: a handler that commits, or runs a statement that commits
+    implicitly, gets an error and has changed nothing.
     """
 
+    advance: str
+    """The compare-and-set that moves positions. Anything but one changed row for each of ``rows`` rolls back.
+
+    Its places are the table ``positions``, the ``rows``, and the assignments and the condition of the journal's open
+    ``entry``, which lives in the same row.
+    """
     now: str
     locking = " FOR UPDATE"
-    layout = Layout()
+    layout = SchemaLayout()
     locks_first = False
+    if_turns_help = ""
+    """A condition added to the statement that takes a group's turn; where it is false, the statement locks nothing."""
+    skip_locked: str | None = None
+    """The clause that makes a query skip a row that others have locked or wait for; ``None`` where it is not needed.
+
+    It is needed where the database resolves a deadlock by rolling back the smaller transaction, because the larger one
+    then does not learn of the conflict.
+    """
+    brief_lock_wait: TextClause | None = None
+    """A statement that shortens a transaction's lock timeout, for a database that detects deadlocks late."""
 
     def __init__(self, engine: Engine, limits: Limits, *, owned: bool) -> None:
-        """``owned``: the ledger made the engine, so that sessions keep the ledger's settings."""
+        """``owned``: the ledger created the engine, so its sessions may keep the ledger's settings."""
         self.engine = engine
         self.limits = limits
         self.owned = owned
 
     def quote(self, table: Table) -> str:
-        """The table's name as it goes into a statement."""
+        """Return the table's quoted name for a statement."""
         return self.engine.dialect.identifier_preparer.format_table(table)
 
     # Composing statements
 
     @abstractmethod
     def rows(self, columns: Mapping[str, str]) -> str:
-        """The rows of a statement as a table ``v`` with these columns and types (text, note, int, bigint)."""
+        """Return SQL for a statement's rows as a table ``v`` with these columns and types (text, note, int, bigint)."""
 
     def row(self, columns: Mapping[str, str]) -> str:
-        """One row of a statement, like :meth:`rows`, where the store does less for one if it is told so."""
+        """Return SQL for a single row, like :meth:`rows`; differs where the database handles one row faster."""
         return self.rows(columns)
 
     def parameters(self, common: Mapping[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """What a statement with :meth:`rows` is run with: the rows are one parameter, in the order of the columns."""
+        """Return the parameters of a statement with :meth:`rows`: the rows are one parameter, in column order."""
         return {**common, "rows": as_json([list(row.values()) for row in rows])}
 
     def packed(self, columns: list[str]) -> str:
-        """The columns of many rows as a query selects them, for :meth:`unpacked`."""
+        """Return the SELECT list for a query of many rows; :meth:`unpacked` reads its result."""
         return ", ".join(columns)
 
     def unpacked(self, rows: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
-        """The values of rows that were selected by :meth:`packed`."""
+        """Return the values of rows that were selected with :meth:`packed`."""
         return rows
 
     def write(
         self, conn: Connection, statements: list[TextClause], common: Mapping[str, Any], rows: list[dict[str, Any]]
     ) -> bool:
-        """Run statements for these rows, one after the other, as long as each of them changes as many as there are."""
-        together: dict[str, Any] = {}
-        each: list[dict[str, Any]] = []
-        for statement in statements:
-            if ":rows" in statement.text:
-                together = together or self.parameters(common, rows)
-                count = conn.execute(statement, together).rowcount
-            else:
-                each = each or [{**common, **row} for row in rows]
-                count = self.write_each(conn, statement, each)
-            if count != len(rows):
-                return False
-        return True
+        """Run statements for these rows in order; stop and return false at one that does not change every row."""
+        return all(self.moved(conn, statement, common, rows) == len(rows) for statement in statements)
+
+    def moved(
+        self, conn: Connection, statement: TextClause, common: Mapping[str, Any], rows: list[dict[str, Any]]
+    ) -> int:
+        """Run a statement for these rows and return how many rows it changed."""
+        if ":rows" in statement.text:
+            return conn.execute(statement, self.parameters(common, rows)).rowcount
+        return self.write_each(conn, statement, [{**common, **row} for row in rows])
 
     def write_each(self, conn: Connection, statement: TextClause, rows: list[dict[str, Any]]) -> int:
-        """Run a statement for each of the rows, whose values are its parameters, and count what they changed."""
+        """Run a statement once for each row, whose values are its parameters; return how many rows were changed."""
         return conn.execute(statement, rows).rowcount
 
     def join(self, rows: str, table: str, on: str) -> str:
-        """The rows of ``table`` (as ``p``) that belong to ``rows``, in their order if that matters."""
+        """Return SQL that joins ``rows`` to ``table`` (as ``p``), in the order of ``rows`` if that matters."""
         return f"{rows} JOIN {table} AS p ON {on}"
 
     def update(self, table: str, rows: str, assignments: Mapping[str, str], on: str) -> str:
-        """An UPDATE of ``table`` (as ``p``) from ``rows``."""
-        assigned = ", ".join(f"{column} = {value}" for column, value in assignments.items())
-        return f"UPDATE {table} AS p SET {assigned} FROM {rows} WHERE {on}"
+        """Return an UPDATE of ``table`` (as ``p``) from ``rows``."""
+        return f"UPDATE {table} AS p SET {self.assigned(assignments)} FROM {rows} WHERE {on}"
 
-    def advance(self, positions: str, journal: str, rows: str, same_key: str) -> list[str]:
-        """The compare-and-set and its journal entries: each of the statements changes as many rows as moved."""
-        return [
-            self.update(positions, rows, self._moved, f"{same_key} AND {COMPARE}"),
-            f"INSERT INTO {journal} ({JOURNAL}) SELECT :group, {JOURNALLED.format(now=self.now)} "
-            f"FROM {self.join(rows, positions, f'{same_key} AND p.commit_token = :token')}",
-        ]
+    def assigned(self, assignments: Mapping[str, str]) -> str:
+        """Return the assignments of an UPDATE."""
+        return ", ".join(f"{column} = {value}" for column, value in assignments.items())
 
-    def hand_over(self, positions: str, journal: str, rows: str, same_key: str) -> list[str]:
-        """Rows that change hands and nothing else, and their journal entries; see :class:`Handover`."""
+    def advanced(self, positions: str, rows: str, entry: Mapping[str, str], condition: str) -> str:
+        """Return the compare-and-set for these rows, with the assignments and the condition of their open entries."""
+        return self.advance.format(positions=positions, rows=rows, entry=self.assigned(entry), condition=condition)
+
+    @abstractmethod
+    def before(self, seconds: int) -> str:
+        """Return SQL for the time so many seconds ago."""
+
+    def marked(self) -> dict[str, str]:
+        """Return further assignments of an advance, by which the database tells the ledger's COMMIT from any other."""
+        return {}
+
+    def hand_over(self, positions: str, journal: str, rows: str, same_key: str, closed: Mapping[str, str]) -> list[str]:
+        """Return the statements of a :class:`Handover`: they change the owner of rows and write their journal entries.
+
+        ``closed`` are the further assignments for rows whose open entry was written to the journal.
+        """
         return [
-            self.update(positions, rows, self._handed_over, same_key),
+            self.update(positions, rows, {**self._handed_over, **closed}, same_key),
             f"INSERT INTO {journal} ({JOURNAL}) SELECT :group, {HANDED_OVER.format(now=self.now)} "
             f"FROM {self.join(rows, positions, same_key)}",
         ]
-
-    @property
-    def _moved(self) -> dict[str, str]:
-        return {"next_offset": "v.end_offset", "commit_token": ":token", "seq": "p.seq + 1", "updated_at": self.now}
 
     @property
     def _handed_over(self) -> dict[str, str]:
@@ -128,98 +146,121 @@ class Dialect(ABC):
         }
 
     def holders(self, positions: str, rows: str, same_key: str) -> str | None:
-        """A statement that ends the sessions which hold the rows' locks, where the store does not do so itself."""
+        """Return a statement that ends the sessions that hold the rows' locks, if the database may fail to do so."""
         return None
 
     def greet(self, conn: Connection) -> None:  # noqa: B027 - only some stores have anything to find out
-        """Called with every connection that the ledger takes out of the pool, before it is used."""
+        """Prepare a connection that the ledger has taken out of the pool, before its first use."""
 
     def without_transactions(self, conn: Connection, names: Sequence[str]) -> dict[str, str]:
-        """Those of the ledger's tables that somebody gave a storage engine without transactions, each with it."""
+        """Return the given tables whose storage engine has no transactions, each with its engine."""
         return {}
 
-    # Keeping a transaction whole
+    @staticmethod
+    def advice(url: URL) -> str:
+        """Return what to do if there is no connection; empty where the usual advice about a server fits."""
+        return ""
+
+    @staticmethod
+    def is_logged_in(error: BaseException) -> bool:
+        """Return whether a connection failed after the login, so that address, user and password are right."""
+        return False
+
+    def unfit_session(self, conn: Connection) -> str | None:
+        """Return the setting of the session with which the ledger's statements go wrong, and what to do."""
+        return None
+
+    def room(self, conn: Connection) -> int | None:
+        """Return the maximum size of a statement with its values, in bytes; ``None`` if no record can reach the limit.
+
+        Binary values count as hexadecimal digits.
+        """
+        return None
+
+    # Guarding a transaction
+
+    @abstractmethod
+    def begin_snapshot(self, conn: Connection) -> None:
+        """Begin a snapshot for all reads, until the connection goes back to the pool."""
 
     @abstractmethod
     def begin(self, conn: Connection) -> None:
-        """Begin, with the limits in force and everybody else kept from ending the transaction."""
+        """Begin a transaction with the limits' timeouts, which only the ledger can end."""
+
+    def tidy(self, conn: Connection) -> None:  # noqa: B027 - only some stores let a handler move away
+        """Clean up the session after the handler, before the ledger's own statements continue."""
 
     def intact(self, conn: Connection) -> bool:
-        """Whether this is still the transaction that :meth:`begin` began. Called just before :meth:`commit`, once."""
+        """Return whether this is still the transaction that :meth:`begin` began. Called once, before :meth:`commit`."""
         return True
 
     @abstractmethod
     def commit(self, conn: Connection) -> None:
-        """Commit for good."""
+        """Commit the transaction."""
 
     @abstractmethod
     def rollback(self, conn: Connection) -> None:
-        """Undo everything; raises if the connection is not to be trusted any more."""
+        """Roll the transaction back; raises if the connection cannot be used any more."""
 
     def restore(self, conn: Connection) -> None:  # noqa: B027 - only some stores keep settings in the session
-        """Give a connection of the user's engine its own settings back, after the transaction."""
+        """Restore the original settings of a connection of the user's engine, after the transaction."""
 
     @abstractmethod
     def one_creator(self, conn: Connection, name: str) -> AbstractContextManager[None]:
-        """Let one process at a time create tables."""
+        """Hold a lock so that only one process at a time creates tables; commit at the end."""
 
     def is_closed(self, conn: Connection) -> bool:
-        """Whether the driver has lost its connection; it may have told the handler so by any kind of error."""
+        """Return whether the driver has lost its connection; the handler may have got any kind of error for it."""
         return False
 
-    # Understanding errors: each takes the driver's own error
+    # Interpreting errors: each method takes the driver's own error
 
     @abstractmethod
-    def trouble(self, error: BaseException) -> Trouble | None:
-        """What an error means, if another try may cure it."""
+    def trouble(self, error: BaseException) -> Retriable | None:
+        """Return the :class:`Retriable` that an error stands for; ``None`` if a retry does not help."""
 
     @abstractmethod
     def is_duplicate(self, error: BaseException) -> bool:
-        """Whether two inserted the same row: another try cures it if the row was the ledger's."""
+        """Return whether an inserted row existed already; if it was the ledger's row, a retry helps."""
 
     def maybe_committed(self, error: BaseException) -> bool:
-        """Whether an error of COMMIT leaves open what became of it."""
+        """Return whether an error of COMMIT leaves its outcome unknown."""
         return isinstance(self.trouble(error), ConnectionLost)
 
     @abstractmethod
     def meddled(self, error: BaseException) -> bool:
-        """Whether it says that a handler tried to end the transaction."""
+        """Return whether an error means that the handler tried to end the transaction."""
 
     def forbidden(self, error: BaseException) -> str | None:
-        """Why the store refused what a handler asked for, if it does so only in the ledger's transactions."""
+        """Return why the database refused a handler's statement, if it does so only in the ledger's transactions."""
         return None
 
     @abstractmethod
     def refusal(self, error: BaseException) -> type[LedgerError] | None:
-        """Which public error the ledger's own statements ran into: no right, or no table."""
+        """Return the public error for a missing privilege or a missing table; ``None`` for other errors."""
 
     def time(self, value: Any) -> datetime:
-        """A time as the store gave it, with its zone."""
+        """Convert a time from the database to a datetime with a time zone."""
         parsed = datetime.fromisoformat(value) if isinstance(value, str) else value
         return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
     def time_parameter(self, value: datetime) -> Any:
-        """A time as the store compares it."""
+        """Convert a time to a parameter that the database can compare."""
         return value
 
 
-COMPARE = "p.next_offset = v.start_offset AND p.epoch = v.epoch AND p.owner = v.owner"
 JOURNAL = (
     "consumer_group, topic, partition_id, seq, kind, start_offset, end_offset, records, epoch, owner, commit_token, "
     "note, at"
-)
-JOURNALLED = (
-    "p.topic, p.partition_id, p.seq, :move, v.start_offset, v.end_offset, v.records, v.epoch, v.owner, :token, "
-    ":note, {now}"
 )
 HANDED_OVER = "p.topic, p.partition_id, p.seq, :kind, p.next_offset, p.next_offset, 0, p.epoch, :by, NULL, NULL, {now}"
 
 
 def as_json(rows: list[Any]) -> str:
-    """Rows as one parameter."""
+    """Encode rows as one JSON parameter."""
     return json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
 
 
 def driver_error(error: BaseException) -> BaseException:
-    """The driver's own error, out of SQLAlchemy's wrapping."""
+    """Return the driver's own error, unwrapped from SQLAlchemy's."""
     return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error

@@ -1,192 +1,228 @@
-"""The ledger on a SQL store, through SQLAlchemy Core."""
+"""The ledger in a SQL database: :class:`SqlLedger`, its dead letters, and how transactions of a group take turns."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from datetime import timedelta
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime, timedelta
+from heapq import merge
+from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Engine, TextClause, inspect
-from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
+from sqlalchemy import Connection, TextClause
 
-from tidegate.core.arguments import Label, argument
-from tidegate.core.errors import (
-    ConfigurationError,
-    LedgerDenied,
-    LedgerError,
-    LedgerUnavailable,
-    SchemaError,
-    TransactionBroken,
-)
-from tidegate.core.journal import Entry, Kind
-from tidegate.core.positions import GroupState, Position, forced_starts
-from tidegate.core.records import TopicPartition
-from tidegate.core.spans import Work
-from tidegate.core.totals import Totals
-from tidegate.ledger.base import Decide, Rows
-from tidegate.ledger.limits import Limits
+from tidegate.core.findings import Clock, Finding
+from tidegate.core.journal import BUCKET, HISTORY, Bucket, Entry, Kind, backwards, bucket_begin
+from tidegate.core.positions import Change, GroupState, Position, Totals, forced_starts, with_rows
+from tidegate.core.records import LetterErrors, LetterHead, StoredLetter, TopicPartition
+from tidegate.core.work import Move, Work
+from tidegate.errors import TransactionBroken
+from tidegate.ledger.ledger import LETTER_HEAD, Decide, Rows
+from tidegate.ledger.once import Once
 from tidegate.ledger.sql.codec import (
     as_entry,
+    as_head,
+    as_letter,
     as_position,
     as_totals,
+    bucket_rows,
+    changed_rows,
+    cut_rows,
     entry_rows,
+    error_text,
     key_rows,
-    letter_row,
     note_text,
+    opened_rows,
+    past_rows,
     position_rows,
     step_rows,
 )
-from tidegate.ledger.sql.dialect import Dialect, driver_error
-from tidegate.ledger.sql.handover import Handover
-from tidegate.ledger.sql.idle import revive_idle
-from tidegate.ledger.sql.letters import ENDED, SqlLetters
-from tidegate.ledger.sql.mysql import MySQL
-from tidegate.ledger.sql.postgres import Postgres
-from tidegate.ledger.sql.schema import DEPLOYMENTS_IN_POSITIONS, STEPS, tables
-from tidegate.ledger.sql.sqlite import SQLite, refuse_memory
-from tidegate.ledger.sql.statements import Statements
-from tidegate.ledger.sql.store import Store
-from tidegate.ledger.sql.transaction import SqlTransaction
-from tidegate.ledger.trouble import Conflict, ConnectionLost, LockWaitOver, NotMoved, OutcomeUnknown
+from tidegate.ledger.sql.sessions import (
+    DRIVERS,
+    ENDED,
+    SqlSessions,
+    SqlTransaction,
+    Store,
+    Unchanged,
+    check_driver,
+    first_row,
+    passes,
+)
+from tidegate.ledger.transaction import Conflict, LockWaitOver, NotMoved, Retriable, Turns
 
-__all__ = ["DRIVERS", "SqlLedger", "check_driver"]
-
-_DIALECTS: dict[str, type[Dialect]] = {"sqlite": SQLite, "postgresql": Postgres, "mysql": MySQL, "mariadb": MySQL}
-
-DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql", "sqlite": "pysqlite"}
-"""The one driver of each database whose errors the ledger understands."""
+__all__ = ["DRIVERS", "Contention", "Handover", "SqlLedger", "SqlLetters", "check_driver", "passes"]
 
 
-def check_driver(database: str, driver: str) -> None:
-    """Refuse what the ledger was never run on: it would take a lost connection for an error of the handler."""
-    if database not in DRIVERS:
-        raise ConfigurationError(f"there is no ledger for {database!r}; use SQLite, MySQL/MariaDB, PostgreSQL or Redis")
-    if driver != DRIVERS[database]:
-        supported = ", ".join(sorted({f"{name}+{known}" for name, known in DRIVERS.items()}))
-        raise ConfigurationError(
-            f"there is no ledger for the driver {driver!r}; use {database}+{DRIVERS[database]}:// (drivers that the "
-            f"ledger knows: {supported})"
+class SqlLetters(SqlSessions):
+    """The part of a SQL ledger that lists, drops and replays dead letters."""
+
+    def dead_letters(self, group: str, *, after: int = 0, limit: int = 100) -> list[StoredLetter]:
+        """Return up to ``limit`` dead letters of a group in the order they were parked, with ids above ``after``."""
+        store = self._store()
+        rows = self._query(store.statements.letters, {"group": group, "after": after, "limit": limit})
+        return [as_letter(group, row, store.dialect.time) for row in rows]
+
+    def letter_heads(
+        self, group: str, *, after: int = 0, limit: int = 100, most: int = LETTER_HEAD
+    ) -> list[LetterHead]:
+        """Return the beginnings of dead letters, in the order of :meth:`dead_letters`."""
+        store = self._store()
+        given = {"group": group, "after": after, "limit": limit, "most": most, "more": most + 1}
+        rows = self._query(store.statements.letter_heads, given)
+        return [as_head(group, row, store.dialect.time, most) for row in rows]
+
+    def count_letters(self) -> dict[str, int]:
+        """Return how many dead letters each group has; groups without any are left out."""
+        return dict(map(tuple, self._query(self._store().statements.count_letters, {})))
+
+    def letter_errors(self, group: str, *, most: int = LETTER_HEAD, limit: int = 1000) -> list[LetterErrors]:
+        """Return the errors of a group's dead letters, most frequent first; the database groups them."""
+        rows = self._query(self._store().statements.letter_errors, {"group": group, "most": most, "limit": limit})
+        return [LetterErrors(*row) for row in rows]
+
+    def drop_letters(self, group: str, ids: Iterable[int]) -> int:
+        """Delete dead letters and return how many were deleted."""
+        keys = [{"group": group, "id": number} for number in ids]
+        what = f"drop dead letters of group {group!r}"
+        return self._run_for_each(what, self._store().statements.drop_letter, keys) if keys else 0
+
+    def failed_again(self, parked: StoredLetter, error: str) -> bool:
+        """Note that a replay failed: count an attempt and store the new error. Returns whether the letter exists."""
+        told = {"group": parked.group, "id": parked.id, "error": error_text(error)}
+        what = f"note a failed replay of group {parked.group!r}"
+        return self._run_for_each(what, self._store().statements.letter_failed, [told]) == 1
+
+    @contextmanager
+    def _replaying(self, once: Once[SqlTransaction], work: Work, number: int) -> Iterator[SqlTransaction]:
+        statements, key = self._store().statements, {"group": work.group, "id": number}
+        with self._session(work, moves=False) as conn:
+            with self._own_errors():
+                self._begin_once(conn, once)
+                if conn.execute(statements.hold_letter, key).first() is None:
+                    raise NotMoved({})
+            with self._handled(conn, work) as tx:
+                yield tx
+            with self._own_errors():
+                if conn.execute(statements.remove_letter, key).rowcount != 1:
+                    raise TransactionBroken(f"{work}: {ENDED}")
+
+
+class Handover(NamedTuple):
+    """A claim or release of many rows that changes nothing but their owner; the statement then needs only their keys.
+
+    A claim increments the epoch and clears the token; a release changes neither.
+    """
+
+    kind: Kind
+    owner: str | None
+    by: str | None
+
+    @classmethod
+    def of(cls, changes: list[Change], rows: Mapping[TopicPartition, Position]) -> Handover | None:
+        """Return the handover that all changes have in common, or ``None`` if they differ or change more than that."""
+        if not changes:
+            return None
+        entry = changes[0].entries[0]
+        common = cls(entry.kind, changes[0].position.owner, entry.owner)
+        if entry.kind not in (Kind.CLAIM, Kind.RELEASE):
+            return None
+        return common if all(common._is(change, rows[change.position.partition]) for change in changes) else None
+
+    def _is(self, change: Change, row: Position) -> bool:
+        position, entries, *_ = change
+        return (
+            len(entries) == 1
+            and self == (entries[0].kind, position.owner, entries[0].owner)
+            and position.identity == row.identity
+            and position.deployment == row.deployment
         )
+
+    def parameters(self, group: str) -> dict[str, Any]:
+        """Return the parameters of the handover's statements, apart from the keys."""
+        epochs = int(self.kind is Kind.CLAIM)
+        return {"group": group, "kind": self.kind.value, "owner": self.owner, "by": self.by, "epochs": epochs}
+
+
+class Contention:
+    """How one transaction deals with others that want the same rows.
+
+    While its group takes turns, it first waits for its turn: the lock of the group's row, which it holds until it ends.
+    Otherwise hasty work waits for locks only briefly, on stores where that finds a deadlock before the store does.
+    """
+
+    def __init__(
+        self, store: Store, turns: Turns, work: Work, own_errors: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        self._store = store
+        self._turns = turns
+        self._group = work.group
+        self._own_errors = own_errors
+        self._is_hasty = work.hasty and sum(step.span.records for step in work.steps) > 1
+        self._waits_briefly = False
+        self.in_turn = turns.taken_by(work.group)
+
+    @property
+    def should_look(self) -> bool:
+        """Whether to check first if other members of the group take turns."""
+        return self._is_hasty and self._store.dialect.skip_locked is not None and self._turns.should_look(self._group)
+
+    def look(self, conn: Connection) -> None:
+        """Raise a conflict if other members of the group take turns; the next transaction then takes turns as well, and
+        should be shorter."""
+        find_turn = self._store.statements.find_turn
+        if find_turn is not None:
+            with self._own_errors():
+                is_free = conn.execute(find_turn, {"group": self._group}).first() is not None
+            if not is_free:
+                raise Conflict(f"others of group {self._group!r} take turns")
+
+    def take_turn(self, conn: Connection) -> None:
+        """Wait for this transaction's turn, if the group takes turns. Call it before anything else is locked."""
+        if not self.in_turn:
+            return
+        try:
+            with self._own_errors():
+                conn.execute(self._store.statements.take_turn, {"group": self._group})
+        except LockWaitOver as over:
+            self._turns.missed(self._group)
+            raise Conflict(f"the turn of group {self._group!r} did not come: {over}") from over
+
+    def wait_briefly(self, conn: Connection) -> None:
+        """Shorten the lock timeout for the handler's statements, if the work is hasty and did not wait for its turn.
+
+        Work of a single record keeps the normal timeout, because it cannot be retried with fewer records.
+        """
+        brief = self._store.dialect.brief_lock_wait
+        if brief is not None and self._is_hasty and not self.in_turn:
+            with self._own_errors():
+                conn.execute(brief)
+            self._waits_briefly = True
+
+    def met(self, trouble: Retriable) -> Retriable:
+        """Note a conflict for the turns, and return it. A lock timeout is a conflict only if it was shortened."""
+        if isinstance(trouble, LockWaitOver):
+            if not self._waits_briefly:
+                return trouble
+            trouble = Conflict("a row was locked by another transaction")
+        self._turns.conflicted(self._group, in_turn=self.in_turn)
+        return trouble
+
+
+T = TypeVar("T")
 
 
 class SqlLedger(SqlLetters):
-    """Positions as rows of the database that the data goes to."""
+    """A ledger that keeps positions as rows in the same SQL database as the data."""
 
-    def __init__(
-        self, engine: Engine, *, prefix: str = "tidegate_", limits: Limits | None = None, owned: bool = False
-    ) -> None:
-        """``owned``: the engine was made for this ledger, and is disposed of with it."""
-        super().__init__(limits)
-        argument("engine", Engine, engine)
-        check_driver(engine.dialect.name, engine.dialect.driver)
-        if engine.dialect.name == "sqlite":
-            refuse_memory(engine.url)
-        self.engine = engine
-        self.prefix: str = argument("prefix", Label, prefix)
-        self._owned: bool = argument("owned", bool, owned)
-        self._met: Store | None = None
-        self._ready = False
-        self._meeting = threading.RLock()
-        if owned and engine.dialect.name != "sqlite":
-            revive_idle(engine, self.limits.hold / 2)
+    def examine(self, now: Clock) -> Iterator[Finding]:
+        """Yield the findings of ``tidegate doctor`` about the database."""
+        from tidegate.ledger.sql.doctor import examine_sql  # noqa: PLC0415 - it imports this module
 
-    # Opening
-
-    def create(self) -> None:
-        """See :meth:`Ledger.create`."""
-        self._patiently(f"creating the ledger at {self}", self._create)
-
-    def _create(self) -> None:
-        store = self._meet()
-        with self._connection() as conn, self._own_errors(), store.dialect.one_creator(conn, f"{self.prefix}create"):
-            version = self._version(conn)
-            for step in STEPS[version:]:
-                for table in step(store.tables):
-                    table.create(conn, checkfirst=True)
-            if 0 < version <= DEPLOYMENTS_IN_POSITIONS:
-                conn.execute(store.statements.adopt_deployments)
-            # Last, and at once: where DDL commits by itself, others must not see a version that is half there.
-            numbers = [{"version": number} for number in range(version + 1, len(STEPS) + 1)]
-            if numbers:
-                conn.execute(store.statements.set_version, numbers)
-        self._ready = True
-
-    def close(self) -> None:
-        """See :meth:`Ledger.close`."""
-        if self._owned:
-            self.engine.dispose()
-
-    @property
-    def is_met(self) -> bool:
-        """Whether the database has answered once."""
-        return self._met is not None
-
-    def passing(self, error: BaseException, what: str) -> LedgerError | None:
-        """What an error of a statement on its engine amounts to, if it is one that passes by itself."""
-        trouble = self._meet().dialect.trouble(driver_error(error))
-        return None if trouble is None else trouble.amounts_to(what)
-
-    def _meet(self) -> Store:
-        """Connect for the first time. Whoever cannot be reached now was never there: that is an error at once."""
-        with self._meeting:
-            if self._met is None:
-                try:
-                    with self.engine.connect():
-                        pass
-                except _NO_CONNECTION as error:
-                    raise LedgerUnavailable(
-                        f"cannot open the ledger at {self}: {_line(error).rstrip('.?')}. {_advice(error)}"
-                    ) from None
-                dialect = _DIALECTS[self.engine.dialect.name](self.engine, self.limits, owned=self._owned)
-                defined = tables(self.prefix, dialect.layout)
-                self._met = Store(dialect, defined, Statements(dialect, defined))
-            return self._met
-
-    def _store(self) -> Store:
-        """The store, with tables that fit."""
-        store = self._meet()
-        if not self._ready:
-            with self._meeting, self._connection() as conn, self._own_errors():
-                version = self._version(conn)
-                self._check_engines(conn)
-            if version == 0:
-                self.create()
-            elif version < len(STEPS):
-                raise SchemaError(
-                    f"the ledger at {self} has schema version {version}, this Tidegate needs {len(STEPS)}; run "
-                    "ledger.create() once, with a login that may alter tables"
-                )
-            self._ready = True
-        return store
-
-    def _check_engines(self, conn: Connection) -> None:
-        store = self._meet()
-        names = [table.name for table in store.tables.all]
-        for name, engine in store.dialect.without_transactions(conn, names).items():
-            raise SchemaError(
-                f"the ledger at {self}: its table {name} has the engine {engine}, which has no transactions, so that "
-                f"data and position would not commit together; run ALTER TABLE `{name}` ENGINE=InnoDB"
-            )
-
-    def _version(self, conn: Connection) -> int:
-        """The schema's version; 0 if there is none."""
-        store = self._meet()
-        if not inspect(conn).has_table(store.tables.schema.name):
-            return 0
-        version = int(conn.execute(store.statements.version).scalar() or 0)
-        if version > len(STEPS):
-            raise SchemaError(
-                f"the ledger at {self} has schema version {version}, this Tidegate knows only up to {len(STEPS)}; "
-                "upgrade Tidegate"
-            )
-        return version
+        return examine_sql(self, now)
 
     # Reading
 
     def read(self, group: str, partitions: Collection[TopicPartition] | None = None) -> GroupState:
-        """See :meth:`Ledger.read`."""
+        """Read in one query whether a group is paused, and its stored positions: all, or those of ``partitions``."""
         statements = self._store().statements
         if partitions:
             rows = self._query(statements.read, self._keys(group, partitions))
@@ -197,7 +233,7 @@ class SqlLedger(SqlLetters):
         return GroupState(group, any(row[2] for row in rows), {row.partition: row for row in found})
 
     def read_all(self) -> dict[str, GroupState]:
-        """See :meth:`Ledger.read_all`."""
+        """Read the state of every group in the ledger, in one query."""
         groups: dict[str, GroupState] = {}
         for group, _, paused, *row in self._query(self._store().statements.read_all, {}):
             state = groups.setdefault(group, GroupState(group, bool(paused), {}))
@@ -207,66 +243,87 @@ class SqlLedger(SqlLetters):
         return dict(sorted(groups.items()))
 
     def totals(self) -> list[Totals]:
-        """See :meth:`Ledger.totals`."""
+        """Return the totals of every group and topic, in order, from one query."""
         store = self._store()
         found = (as_totals(row, store.dialect.time) for row in self._query(store.statements.totals, {}))
         return sorted(found, key=lambda total: (total.group, total.topic or ""))
 
     def journal(self, group: str, partition: TopicPartition | None = None) -> Iterator[Entry]:
-        """See :meth:`Ledger.journal`."""
-        statements = self._store().statements
-        if partition is None:
-            return self._entries(statements.journal, {"group": group})
-        key = {"group": group, "topic": partition.topic, "partition_id": partition.partition}
-        return self._entries(statements.journal_of, key)
+        """Iterate over the journal of a group or of one of its partitions, each partition's entries oldest first."""
+        with self._reading(), self._snapshot() as conn:
+            rows = self._rows(conn, group, partition)
+            written = self._entries(conn, group, partition)
+            yield from merge(written, sorted(_open_entries(rows), key=_in_order), key=_in_order)
 
     def newest(self, group: str, partition: TopicPartition | None = None) -> Iterator[Entry]:
-        """See :meth:`Ledger.newest`."""
+        """Iterate backwards, page by page, over the journal of a group or of one of its partitions."""
         store = self._store()
-        key: dict[str, Any] = {"group": group, "before": 1 << 62, "limit": _FIRST_PAGE}
-        statement = store.statements.newest
-        if partition is not None:
-            statement = store.statements.newest_of
-            key |= {"topic": partition.topic, "partition_id": partition.partition}
-        while rows := store.dialect.unpacked(self._query(statement, key)):
-            yield from (as_entry(row[1:], store.dialect.time) for row in rows)
-            if len(rows) < key["limit"]:
-                break
-            key |= {"before": rows[-1][0], "limit": _READ_AT_ONCE}
+        statement = store.statements.newest if partition is None else store.statements.newest_of
+        key: dict[str, Any] = {**_key(group, partition), "before": 1 << 62, "limit": _FIRST_PAGE}
 
-    def _history(self, group: str) -> Iterator[Entry]:
-        return self._entries(self._store().statements.history, {"group": group})
+        def first_page() -> tuple[list[Position], list[Any]]:
+            with self._snapshot() as conn:
+                return self._rows(conn, group, partition), list(conn.execute(statement, key).all())
 
-    def _entries(self, statement: TextClause, parameters: dict[str, Any]) -> Iterator[Entry]:
+        rows, page = self._patiently(f"reading the ledger at {self}", first_page)
+        return backwards(_open_entries(rows), self._pages(statement, key, page))
+
+    def _pages(self, statement: TextClause, key: dict[str, Any], page: list[Any]) -> Iterator[Entry]:
+        """Iterate backwards over the entries in the journal table; ``page`` is the last page."""
         dialect = self._store().dialect
-        with self._connection() as conn, self._own_errors():
-            result = conn.execution_options(yield_per=_READ_AT_ONCE).execute(statement, parameters)
-            for rows in result.partitions(_READ_AT_ONCE):
-                for row in dialect.unpacked(rows):
-                    yield as_entry(row, dialect.time)
+        while page:
+            found = dialect.unpacked(page)
+            yield from (as_entry(row[1:], dialect.time) for row in found)
+            is_last = len(found) < key["limit"]
+            key |= {"before": found[-1][0], "limit": _READ_AT_ONCE}
+            page = [] if is_last else self._query(statement, key)
 
-    def _query(self, statement: TextClause, parameters: dict[str, Any]) -> list[Any]:
-        def ask() -> list[Any]:
-            with self._connection() as conn, self._own_errors():
-                return list(conn.execute(statement, parameters).all())
+    def _evidence(self, group: str) -> Iterator[Entry | Position]:
+        with self._reading(), self._snapshot() as conn:
+            rows = self._rows(conn, group)
+            yield from merge(self._entries(conn, group), sorted(_open_entries(rows), key=_in_order), key=_in_order)
+            yield from rows
 
-        return self._patiently(f"reading the ledger at {self}", ask)
+    def history(self, group: str, since: datetime) -> list[Bucket]:
+        """Return how many records a group has advanced since then, over all partitions, in buckets of ten minutes."""
+        store, begin = self._store(), bucket_begin(since)
+
+        def ask() -> tuple[list[Position], dict[int, int]]:
+            with self._snapshot() as conn:
+                stored = conn.execute(store.statements.history, {"group": group, "since": begin}).all()
+                return self._rows(conn, group), {bucket: int(records) for bucket, records in stored}
+
+        rows, stored = self._patiently(f"reading the ledger at {self}", ask)
+        return with_rows(stored, rows, begin)
+
+    def _rows(self, conn: Connection, group: str, partition: TopicPartition | None = None) -> list[Position]:
+        """Return a group's positions, or the one of ``partition``."""
+        statements = self._store().statements
+        if partition is None:
+            found = conn.execute(statements.read_group, {"group": group})
+        else:
+            found = conn.execute(statements.read, self._keys(group, [partition]))
+        return [self._position(row[3:]) for row in found if row[3] is not None]
+
+    def _entries(self, conn: Connection, group: str, partition: TopicPartition | None = None) -> Iterator[Entry]:
+        """Iterate over the entries in the journal table, in order; entries that are still open are not there yet."""
+        store = self._store()
+        statement = store.statements.journal if partition is None else store.statements.journal_of
+        result = conn.execution_options(yield_per=_READ_AT_ONCE).execute(statement, _key(group, partition))
+        for rows in result.partitions(_READ_AT_ONCE):
+            for row in store.dialect.unpacked(rows):
+                yield as_entry(row, store.dialect.time)
 
     # Writing
 
-    def _change(self, group: str, partitions: list[TopicPartition], decide: Decide) -> None:
-        try:
-            self._change_once(group, partitions, decide)
-        except LockWaitOver:
-            if not self._evicted(group, partitions):
-                raise
-            self._change_once(group, partitions, decide)
-
-    def _change_once(self, group: str, partitions: list[TopicPartition], decide: Decide) -> None:
+    def _change(self, once: Once[T], group: str, partitions: list[TopicPartition], decide: Decide[T]) -> T:
         dialect, _, statements = self._store()
-        with self._session() as conn, self._own_errors():
+
+        def change(conn: Connection) -> T:
             rows = self._lock(conn, group, partitions)
-            changes = decide(rows)
+            changes, once.result = decide(rows)
+            if not changes:
+                raise Unchanged
             new = [change for change in changes if change.is_new]
             old = [change for change in changes if not change.is_new]
             forced = [
@@ -277,21 +334,47 @@ class SqlLedger(SqlLetters):
             if new:
                 conn.execute(statements.insert_group, {"group": group})
                 dialect.write(conn, [statements.insert_positions], {"group": group}, position_rows(new))
+            closed = self._close(conn, group, old)
             if handover := Handover.of(old, rows):
-                keys = key_rows(change.position.partition for change in old)
-                dialect.write(conn, statements.hand_over, handover.parameters(group), keys)
+                if closed:
+                    dialect.write(conn, statements.hand_over_closed, handover.parameters(group), bucket_rows(old))
+                else:
+                    keys = key_rows(change.position.partition for change in old)
+                    dialect.write(conn, statements.hand_over, handover.parameters(group), keys)
             elif old:
-                dialect.write(conn, [statements.update_positions], {"group": group}, position_rows(old))
+                dialect.write(conn, [statements.update_positions], {"group": group}, changed_rows(old))
             journalled = entry_rows(new if handover else changes)
             if journalled:
                 dialect.write(conn, [statements.insert_journal], {"group": group}, journalled)
+            return once.result
+
+        try:
+            return self._made_once(once, change)
+        except LockWaitOver:
+            if not self._evicted(group, partitions):
+                raise
+            return self._made_once(once, change)
+
+    def _close(self, conn: Connection, group: str, changes: Iterable[Change]) -> list[Change]:
+        """Write open entries to the journal before their rows change; return the changes that close one."""
+        dialect, _, statements = self._store()
+        closed = [change for change in changes if change.closed is not None]
+        if closed:
+            keys = key_rows(change.position.partition for change in closed)
+            dialect.write(conn, [statements.close], {"group": group}, keys)
+        if past := past_rows(closed):
+            dialect.write(conn, [statements.insert_history], {"group": group}, past)
+        return closed
 
     def _forced_by(self, group: str, deployment: str) -> frozenset[str]:
         name = {"group": group, "deployment": deployment}
         return frozenset(topic for (topic,) in self._query(self._store().statements.deployments, name))
 
     def _evicted(self, group: str, partitions: list[TopicPartition]) -> bool:
-        """End the sessions that hold rows longer than anybody may, where the store does not do so itself."""
+        """End the sessions that hold these rows for too long, on stores that may fail to do so themselves.
+
+        Returns whether any session was ended.
+        """
         holders = self._store().statements.holders
         if holders is None:
             return False
@@ -300,86 +383,169 @@ class SqlLedger(SqlLetters):
 
     @contextmanager
     def _open(self, work: Work) -> Iterator[SqlTransaction]:
-        try:
-            with self._session(work) as conn:
-                with self._own_errors():
-                    self._advance(conn, work)
-                with self._handled(conn, work) as tx:
-                    yield tx
-        except _NoMatch:
-            raise NotMoved(self._locked(work)) from None
+        for careful in (work.move is not Move.ADVANCE, True):
+            try:
+                with self._contending(work) as contention, self._session(work) as conn:
+                    contention.take_turn(conn)
+                    with self._own_errors():
+                        self._advance(conn, work, careful=careful)
+                    contention.wait_briefly(conn)
+                    with self._handled(conn, work, advances=True) as tx:
+                        tx.in_turn = contention.in_turn
+                        yield tx
+                    if tx.steps != work.steps:
+                        with self._own_errors():
+                            self._cut(tx)
+                return
+            except _SomeMoved:
+                continue
 
     @contextmanager
     def _detached(self, work: Work) -> Iterator[SqlTransaction]:
-        with self._session() as conn, self._handled(conn, work) as tx:
-            yield tx
+        with self._contending(work) as contention, self._session(work, moves=False) as conn:
+            contention.take_turn(conn)
+            with self._handled(conn, work) as tx:
+                yield tx
 
     @contextmanager
-    def _handled(self, conn: Connection, work: Work) -> Iterator[SqlTransaction]:
-        """The handler's part of a transaction, and the letters that it parked."""
-        tx = SqlTransaction(work, conn)
-        with self._handler_errors(conn, work):
-            yield tx
-        if _was_closed(conn):
-            raise TransactionBroken(f"{work}: {ENDED}")
-        if conn.invalidated:  # and the handler swallowed the error that told it so
-            raise ConnectionLost("the connection broke while the handler ran")
-        with self._own_errors():
-            self._write_letters(tx)
+    def _contending(self, work: Work) -> Iterator[Contention]:
+        """Check for turns before a transaction, and note its conflicts."""
+        contention = Contention(self._store(), self._turns, work, self._own_errors)
+        try:
+            if contention.should_look:
+                with self._connection() as conn:
+                    contention.look(conn)
+            yield contention
+        except (Conflict, LockWaitOver) as trouble:
+            raise contention.met(trouble) from trouble
 
-    def write_parked(self, tx: SqlTransaction) -> None:
-        """Write the letters parked so far, and forget them: where they are too many to wait for the end. Not inside of
-        a savepoint, which could undo letters that were parked before it."""
-        self._write_letters(tx)
-        tx.letters.clear()
+    def _advance(self, conn: Connection, work: Work, *, careful: bool) -> None:
+        """Run the compare-and-set on every row, or raise.
 
-    def _write_letters(self, tx: SqlTransaction) -> None:
-        if tx.letters:
-            letters = [{"group": tx.work.group, **letter_row(letter)} for letter in tx.letters]
-            tx.connection.execute(self._store().statements.insert_letter, letters)
-
-    def _advance(self, conn: Connection, work: Work) -> None:
-        """The compare-and-set: every row, or none."""
+        Normally one statement compares the rows, moves them and extends their open entries. If it matches no row, or if
+        ``careful`` is true, the rows are locked and read instead, because an open entry may have to be closed first. If
+        it matches only some rows, :class:`_SomeMoved` makes the caller start over, carefully.
+        """
         dialect, _, statements = self._store()
-        many = len(work.steps) > 1
-        if many and dialect.locks_first:
-            conn.execute(statements.lock_only, self._keys(work.group, work.partitions))
-        common = {"token": work.token, "move": work.move.value, "note": note_text(work.note)}
-        advance = statements.advance_many if many else statements.advance_one
-        if not dialect.write(conn, advance, common | _first_row(work), step_rows(work)):
-            raise _NoMatch
+        common = {"token": work.token, **first_row(work)}
+        if not careful:
+            one = len(work.steps) == 1
+            if not one and dialect.locks_first:
+                conn.execute(statements.lock_only, self._keys(work.group, work.partitions))
+            moved = dialect.moved(
+                conn, statements.extend_one if one else statements.extend_many, common, step_rows(work.steps)
+            )
+            if moved == len(work.steps):
+                return
+            if moved:
+                raise _SomeMoved
+        rows, now = self._lock_at(conn, work.group, work.partitions)
+        if not all((row := rows.get(step.span.partition)) and row.matches(step) for step in work.steps):
+            raise NotMoved(rows)
+        changes = [rows[step.span.partition].advanced(step, work, now) for step in work.steps]
+        self._close(conn, work.group, changes)
+        pairs = list(zip(changes, work.steps, strict=True))
+        extended = step_rows(step for change, step in pairs if change.extends)
+        opened = [pair for pair in pairs if pair[0].opens]
+        is_done = True
+        if extended:
+            is_done &= dialect.write(conn, [statements.extend_locked], common, extended)
+        if opened:
+            is_done &= dialect.write(conn, [statements.open], common, opened_rows(*zip(*opened, strict=True)))
+        if work.move is not Move.ADVANCE:
+            is_done &= dialect.write(conn, [statements.update_positions], common, changed_rows(changes))
+            is_done &= dialect.write(conn, [statements.insert_journal], common, entry_rows(changes))
+            if statements.mark is not None:
+                is_done &= dialect.write(conn, [statements.mark], common, key_rows(work.partitions))
+        if not is_done:
+            raise Conflict("the rows are not as they were when they were locked")
+
+    def _cut(self, tx: SqlTransaction) -> None:
+        """Move the positions back to where the handler cut the transaction."""
+        dialect, _, statements = self._store()
+        work, common = tx.work, {"group": tx.work.group, "token": tx.work.token}
+        ends = {step.span.partition: step.span for step in tx.steps}
+        if not dialect.write(tx.connection, [statements.cut], common, cut_rows(work.steps, ends)):
+            raise TransactionBroken(f"{work}: {ENDED}")
+        if left := [tp for tp in work.partitions if tp not in ends]:
+            dialect.write(tx.connection, [statements.cut_off], common, key_rows(left))
 
     def _locked(self, work: Work) -> Rows:
         with self._session() as conn, self._own_errors():
             return self._lock(conn, work.group, work.partitions)
 
     def _lock(self, conn: Connection, group: str, partitions: Iterable[TopicPartition]) -> Rows:
+        """Lock and read rows, as far as changes need them: whole rows only where an entry is open."""
         store = self._store()
-        rows = conn.execute(store.statements.lock, self._keys(group, partitions)).all()
-        return {position.partition: position for position in map(as_position, store.dialect.unpacked(rows))}
+        locked = store.dialect.unpacked(conn.execute(store.statements.lock, self._keys(group, partitions)).all())
+        found = {position.partition: position for position in map(as_position, locked)}
+        is_open = [TopicPartition(row[0], row[1]) for row in locked if row[10] is not None]
+        return found | self._lock_at(conn, group, is_open)[0] if is_open else found
 
-    def _set_paused(self, group: str, kind: Kind, note: str | None) -> bool:
+    def _lock_at(
+        self, conn: Connection, group: str, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, Position], datetime]:
+        """Lock and read whole rows; return them and the store's time."""
+        store = self._store()
+        locked = conn.execute(store.statements.lock_whole, self._keys(group, partitions)).all()
+        rows = store.dialect.unpacked(locked)
+        found = {position.partition: position for position in map(self._position, rows)}
+        return found, store.dialect.time(rows[0][-1]) if rows else datetime.now(UTC)
+
+    def _set_paused(self, once: Once[bool], group: str, kind: Kind, note: str | None) -> bool:
         statements = self._store().statements
-        with self._session() as conn, self._own_errors():
+
+        def set_paused(conn: Connection) -> bool:
             conn.execute(statements.insert_group, {"group": group})
             paused = {"group": group, "paused": kind is Kind.PAUSE}
             changed = conn.execute(statements.set_paused, paused).rowcount == 1
             if changed:
                 conn.execute(statements.journal_group, {"group": group, "kind": kind, "note": note_text(note)})
-        return changed
+            return changed
 
-    def prune(self, older_than: timedelta, group: str | None = None) -> int:
-        """See :meth:`Ledger.prune`."""
+        return self._made_once(once, set_paused)
+
+    def begin_pruning(self, group: str, every: timedelta) -> bool:
+        """Return whether to prune a group's journal now, and if so, note that pruning begins."""
+        dialect, _, statements = self._store()
+        key = {"group": group, "before": dialect.time_parameter(self._now() - every)}
+        return self._run_for_each("begin to prune the journal", statements.begin_pruning, [key]) == 1
+
+    def _delete_entries(self, older_than: timedelta, group: str | None) -> int:
+        """Delete old journal entries and coarse history in small transactions; return the number of entries."""
+        store, now = self._store(), self._now()
+        cutoff = store.dialect.time_parameter(now - older_than)
+        names = [row[0] for row in self._query(store.statements.group_names, {})] if group is None else [group]
+        for name in names:
+            self._prune_history(name, bucket_begin(now - max(older_than, HISTORY)))
+        with self._pruning() as pruned:
+            for name in names:
+                pruned.extend(self._prune(name, cutoff))
+        return sum(pruned)
+
+    def _now(self) -> datetime:
+        """Return the store's current time."""
         store = self._store()
         ((now,),) = self._query(store.statements.now, {})
-        cutoff = store.dialect.time_parameter(store.dialect.time(now) - older_than)
-        names = [row[0] for row in self._query(store.statements.group_names, {})] if group is None else [group]
-        return sum(self._prune(name, cutoff) for name in names)
+        return store.dialect.time(now)
 
-    def _prune(self, group: str, cutoff: Any) -> int:
-        """Delete a group's oldest entries up to the first one that is young enough: a prefix of each partition's."""
+    def _prune_history(self, group: str, before: int) -> None:
+        """Delete coarse history before a bucket, a few buckets per transaction."""
         statements = self._store().statements
-        pruned = after = 0
+        while True:
+            ((oldest,),) = self._query(statements.oldest_bucket, {"group": group})
+            if oldest is None or oldest >= before:
+                return
+            bounds = {"group": group, "before": min(oldest + _BUCKETS_AT_ONCE, before)}
+            self._run_for_each("prune the history", statements.prune_history, [bounds])
+
+    def _prune(self, group: str, cutoff: Any) -> Iterator[int]:
+        """Delete a group's oldest entries up to the first one that is young enough; yield the number per transaction.
+
+        So each partition loses only its oldest entries.
+        """
+        statements = self._store().statements
+        after = 0
         young = None
         while young is None:
             chunk = {"group": group, "after": after, "cutoff": cutoff, "limit": _PRUNED_AT_ONCE}
@@ -387,196 +553,32 @@ class SqlLedger(SqlLetters):
             if last is None:
                 break
             bounds = {"last": last if young is None else young - 1, "group": group, "after": after, "cutoff": cutoff}
-            pruned += self._run_for_each("prune the journal", statements.prune, [bounds])
+            yield self._run_for_each(f"prune the journal of group {group!r}", statements.prune, [bounds])
             after = last
-        return pruned
-
-    def _run_for_each(self, what: str, statement: TextClause, parameters: list[dict[str, Any]]) -> int:
-        def run() -> int:
-            with self._session() as conn, self._own_errors():
-                return sum(conn.execute(statement, each).rowcount for each in parameters)
-
-        return self._patiently(what, run)
-
-    # Sessions and errors
-
-    @contextmanager
-    def _session(self, work: Work | None = None) -> Iterator[Connection]:
-        """A transaction that commits at the end of the block, if it is still the one that began there."""
-        dialect = self._store().dialect
-        with self._connection() as conn:
-            driver = conn.connection.driver_connection
-            try:
-                with self._own_errors():
-                    dialect.begin(conn)
-                yield conn
-                with self._own_errors():
-                    if not (self._sentinel_taken_back(conn, work) and dialect.intact(conn)):
-                        raise TransactionBroken(f"{work}: {ENDED}")
-                with self._commit_errors():
-                    dialect.commit(conn)
-            except BaseException:
-                self._give_up(conn, driver)
-                raise
-            self._restore(conn)
-
-    def _sentinel_taken_back(self, conn: Connection, work: Work | None) -> bool:
-        store = self._store()
-        if work is None or not store.dialect.layout.sentinel:
-            return True
-        return conn.execute(store.statements.take_back_sentinel, _first_row(work)).rowcount == 1
-
-    def _restore(self, conn: Connection) -> None:
-        """Leave the connection as it was found. What it did is committed: if it breaks now, it is closed, no more."""
-        try:
-            self._store().dialect.restore(conn)
-        except Exception:
-            conn.invalidate()
-
-    def _give_up(self, conn: Connection, driver: Any) -> None:
-        """Roll back; a connection on which that fails is closed, which rolls back as well.
-
-        One that a handler has closed went back to the pool in the middle of its transaction: then the driver's is
-        closed, whoever may have it by now.
-        """
-        dialect = self._store().dialect
-        try:
-            dialect.rollback(conn)
-            dialect.restore(conn)
-        except Exception:
-            with suppress(Exception):
-                conn.invalidate()
-            with suppress(Exception):
-                driver.close()
-
-    @contextmanager
-    def _connection(self) -> Iterator[Connection]:
-        try:
-            conn = self.engine.connect()
-        except _NO_CONNECTION as error:
-            raise ConnectionLost(f"no connection to the ledger at {self}: {_line(error)}") from error
-        try:
-            if self._met is not None:
-                with self._own_errors():
-                    self._met.dialect.greet(conn)
-            yield conn
-        finally:
-            self._hand_back(conn)
-
-    @staticmethod
-    def _hand_back(conn: Connection) -> None:
-        """Close, which may roll back; that this fails says nothing about what was committed."""
-        try:
-            conn.close()
-        except SQLAlchemyError:
-            if not conn.closed:
-                conn.invalidate()
-                conn.close()
-
-    @contextmanager
-    def _own_errors(self) -> Iterator[None]:
-        """Say what an error of the ledger's own statements means."""
-        dialect = self._meet().dialect
-        try:
-            yield
-        except (DBAPIError, self.engine.dialect.loaded_dbapi.Error) as error:
-            cause = driver_error(error)
-            if trouble := dialect.trouble(cause):
-                raise trouble from error
-            if dialect.is_duplicate(cause):
-                raise Conflict(_line(error)) from error
-            if dialect.meddled(cause):
-                raise TransactionBroken(ENDED) from error
-            raise self._refused(dialect.refusal(cause) or LedgerError, error) from error
-
-    @contextmanager
-    def _handler_errors(self, conn: Connection, work: Work) -> Iterator[None]:
-        """Pick out of a handler's errors those that concern its transaction; the others are the handler's own."""
-        dialect = self._store().dialect
-        try:
-            yield
-        except Exception as error:
-            cause = driver_error(error)
-            if isinstance(cause, self.engine.dialect.loaded_dbapi.Error):
-                if trouble := dialect.trouble(cause):
-                    raise trouble from error
-                if dialect.meddled(cause):
-                    raise TransactionBroken(f"{work}: {ENDED}") from error
-                if reason := dialect.forbidden(cause):
-                    raise TransactionBroken(f"{work}: {reason}") from error
-            if _was_closed(conn):
-                raise TransactionBroken(f"{work}: {ENDED}") from error
-            if conn.invalidated or dialect.is_closed(conn):
-                raise ConnectionLost(f"the connection broke while the handler ran: {_line(error)}") from error
-            if isinstance(error, PendingRollbackError):  # SQLAlchemy's word for it, after a commit that was refused
-                raise TransactionBroken(f"{work}: {ENDED}") from error
-            raise
-
-    @contextmanager
-    def _commit_errors(self) -> Iterator[None]:
-        dialect = self._store().dialect
-        try:
-            yield
-        except Exception as error:
-            cause = driver_error(error)
-            if dialect.maybe_committed(cause):
-                raise OutcomeUnknown(_line(error)) from error
-            if trouble := dialect.trouble(cause):
-                raise trouble from error
-            if dialect.refusal(cause) is LedgerDenied:  # in a failover the server may have become read-only
-                raise self._refused(LedgerDenied, error) from error
-            raise  # such as a deferred constraint on a table of the handler's
-
-    def _refused(self, kind: type[LedgerError], error: BaseException) -> LedgerError:
-        return kind(f"the ledger at {self} refused: {_line(error)}{_ADVICE.get(kind, '')}")
-
-    def _keys(self, group: str, partitions: Iterable[TopicPartition]) -> dict[str, Any]:
-        return self._store().dialect.parameters({"group": group}, key_rows(partitions))
-
-    def _position(self, row: Sequence[Any]) -> Position:
-        return as_position(row, self._store().dialect.time)
-
-    def __str__(self) -> str:
-        url = self.engine.url
-        return f"{url.get_backend_name()}://{url.host or ''}{f':{url.port}' if url.port else ''}/{url.database or ''}"
 
 
-_FIRST_PAGE = 200  # journal entries, newest first: most questions are answered by these
-_READ_AT_ONCE = 1000  # journal entries that are in memory at a time
-_PRUNED_AT_ONCE = 5000  # entries looked at in one transaction, so that locks are held for moments
+_FIRST_PAGE = 200  # journal entries, newest first: most callers need no more
+
+_READ_AT_ONCE = 1000  # journal entries in memory at a time
+
+_BUCKETS_AT_ONCE = 6 * BUCKET
+
+_PRUNED_AT_ONCE = 5000  # entries examined per transaction, so that locks are held only briefly
 
 
-class _NoMatch(Exception):
-    """The compare-and-set matched fewer rows than there are steps."""
+class _SomeMoved(Exception):
+    """The compare-and-set matched some rows but not all, so the transaction has to be rolled back."""
 
 
-_ADVICE = {
-    LedgerDenied: "; the ledger's login needs SELECT, INSERT, UPDATE and DELETE on its tables, and CREATE for create()",
-    SchemaError: "; run ledger.create() with a login that may create tables",
-}
-
-_NO_CONNECTION = (SQLAlchemyError, RuntimeError)  # PyMySQL's word for a login that needs a package
+def _key(group: str, partition: TopicPartition | None) -> dict[str, Any]:
+    if partition is None:
+        return {"group": group}
+    return {"group": group, "topic": partition.topic, "partition_id": partition.partition}
 
 
-def _advice(error: BaseException) -> str:
-    if isinstance(error, RuntimeError) and "cryptography" in str(error):
-        return "The server asks for the password over a connection without TLS; use TLS, or pip install 'pymysql[rsa]'"
-    return "Is the database running, and are address, user and password right?"
+def _open_entries(rows: Iterable[Position]) -> list[Entry]:
+    return [row.open.entry(row) for row in rows if row.open is not None]
 
 
-def _first_row(work: Work) -> dict[str, Any]:
-    """The key of the row that carries the sentinel: one is enough, for the rows commit together."""
-    first = work.partitions[0]
-    return {"group": work.group, "first_topic": first.topic, "first_partition": first.partition}
-
-
-def _was_closed(conn: Connection) -> bool:
-    """Whether it was closed by whoever has it, and not because it broke."""
-    return conn.closed or (not conn.invalidated and conn.connection.dbapi_connection is None)
-
-
-def _line(error: BaseException) -> str:
-    """An error in one line, as the driver put it: without SQLAlchemy's statement and parameters."""
-    cause = driver_error(error)
-    text = str(cause.args[1]) if len(cause.args) > 1 else str(cause)
-    return " ".join(text.split())
+def _in_order(entry: Entry) -> tuple[TopicPartition | tuple[str, int], int]:
+    return entry.partition or ("", -1), entry.seq

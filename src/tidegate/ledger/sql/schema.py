@@ -1,15 +1,16 @@
-"""The ledger's tables, and the steps by which one version of them becomes the next."""
+"""The ledger's tables, and the upgrade steps from one schema version to the next."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Connection,
     DateTime,
     ForeignKeyConstraint,
     Identity,
@@ -23,26 +24,22 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    inspect,
 )
-from sqlalchemy.dialects import mysql
+from sqlalchemy.schema import CreateColumn
+from sqlalchemy.types import TypeEngine
 
-from tidegate.core.errors import ConfigurationError
-from tidegate.core.names import DEPLOYMENT_BYTES, GROUP_BYTES, TOPIC_LENGTH
+from tidegate.core.records import DEPLOYMENT_BYTES, GROUP_BYTES, TOPIC_LENGTH
+from tidegate.errors import ConfigurationError
 
-__all__ = ["BY_PARTITION", "DEPLOYMENTS_IN_POSITIONS", "STEPS", "Layout", "Tables", "tables"]
+__all__ = ["BY_PARTITION", "DEPLOYMENTS_IN_POSITIONS", "STEPS", "SchemaLayout", "Tables", "add_columns", "tables"]
 
 BY_PARTITION = "by_partition"
-
-_MYSQL: dict[str, Any] = {
-    f"{name}_{option}": value
-    for name in ("mysql", "mariadb")
-    for option, value in {"engine": "InnoDB", "default_charset": "utf8mb4"}.items()
-}
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables of one ledger; ``sentinel`` exists only where the store needs it."""
+    """The tables of one ledger; ``sentinel`` exists only in databases that need it."""
 
     schema: Table
     groups: Table
@@ -50,32 +47,41 @@ class Tables:
     journal: Table
     dead_letters: Table
     deployments: Table
+    history: Table
+    changes: Table
     sentinel: Table | None
 
     @property
     def all(self) -> list[Table]:
-        """Those that exist in this store."""
+        """All tables that exist in this database."""
         parts = (self.schema, self.positions, self.groups, self.journal, self.dead_letters, self.deployments)
-        return [*parts, *([] if self.sentinel is None else [self.sentinel])]
+        return [*parts, self.history, self.changes, *([] if self.sentinel is None else [self.sentinel])]
 
 
 @dataclass(frozen=True)
-class Layout:
-    """What differs between stores in how their tables are laid out.
+class SchemaLayout:
+    """How the table layout of a database differs from the others.
 
-    Names are compared byte for byte, which is what ``collation`` is for. Positions have their partition as the primary
-    key, or, if they are numbered, as another unique key. The journal is numbered by the store; where a number can be
-    the second part of a primary key, that is its only index.
+    ``collation`` compares names byte for byte. ``sentinel`` adds the sentinel table and the foreign keys to it.
+    Positions have the partition as their primary key or, with ``numbered_positions``, a number as primary key and the
+    partition as another unique key. The database numbers the journal's entries. With ``numbered_parts``, where a
+    generated number can be the second column of a primary key, that primary key is the journal's only index.
+    ``options`` returns SQLAlchemy's options for a table, given its name without the prefix: options of one database
+    only, because SQLAlchemy imports the dialect of each database that it is given options for.
     """
 
     collation: str | None = None
     sentinel: bool = False
     numbered_positions: bool = False
     numbered_parts: bool = False
+    time: TypeEngine[Any] = field(default_factory=lambda: DateTime(timezone=True))
+    blob: TypeEngine[Any] = field(default_factory=LargeBinary)
+    long_text: TypeEngine[Any] = field(default_factory=Text)
+    options: Callable[[str], Mapping[str, Any]] = lambda _: {}
 
 
-def tables(prefix: str, layout: Layout) -> Tables:
-    """Define the tables under a prefix."""
+def tables(prefix: str, layout: SchemaLayout) -> Tables:
+    """Define the tables, whose names begin with ``prefix``."""
     if not prefix.isidentifier() or len(prefix) > 40:
         raise ConfigurationError(f"the table prefix {prefix!r} has to be letters, digits and '_', at most 40 of them")
     meta = MetaData()
@@ -85,19 +91,9 @@ def tables(prefix: str, layout: Layout) -> Tables:
         return String(length, collation=collation)
 
     def table(name: str, *items: Any) -> Table:
-        # Letters are numbered, and no number is given twice. Journal entries are numbered too, but the newest is never
-        # pruned, so that SQLite needs no table of its own to remember it. The other tables are their primary keys.
-        options: dict[str, Any] = {
-            "sqlite_with_rowid": name in ("journal", "dead_letters"),
-            "sqlite_autoincrement": name == "dead_letters",
-            # Each change of a position writes its row anew: on the same page, and past the index, if there is room.
-            "postgresql_with": {"fillfactor": 50} if name == "positions" else {},
-        }
-        return Table(prefix + name, meta, *items, **_MYSQL, **options)
+        return Table(prefix + name, meta, *items, **layout.options(name))
 
-    time = DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
-    blob = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
-    long_text = Text().with_variant(mysql.LONGTEXT(collation=collation), "mysql", "mariadb")
+    time, blob, long_text = layout.time, layout.blob, layout.long_text
 
     def number(*, key: bool = True) -> Column[int]:
         kind = BigInteger().with_variant(Integer, "sqlite")
@@ -121,6 +117,16 @@ def tables(prefix: str, layout: Layout) -> Tables:
         Column("topic_id", text(255)),
         Column("deployment", text(DEPLOYMENT_BYTES)),
         Column("updated_at", time, nullable=False),
+        # The last journal entry while advances extend it, and the records not yet written to the coarse history.
+        Column("open_seq", BigInteger),
+        Column("open_start", BigInteger),
+        Column("open_end", BigInteger),
+        Column("open_records", BigInteger),
+        Column("open_epoch", BigInteger),
+        Column("open_owner", text(255)),
+        Column("open_since", time),
+        Column("bucket", BigInteger),
+        Column("bucket_records", BigInteger),
     ]
     same_partition = ("consumer_group", "topic", "partition_id")
     letter: list[Any] = [
@@ -142,8 +148,8 @@ def tables(prefix: str, layout: Layout) -> Tables:
         position += [PrimaryKeyConstraint(*same_partition)]
     guard = None
     if layout.sentinel:
-        # Always empty: an advance, or a letter that is being replayed, points to a row that is not there, and only the
-        # ledger takes that back before it commits.
+        # This table is always empty. An advance, or a letter under replay, points to a row that does not exist, so
+        # COMMIT fails; only the ledger removes the reference before it commits.
         guard = table("sentinel", Column("id", SmallInteger, primary_key=True, autoincrement=False))
         for guarded in (position, letter):
             guarded += [
@@ -164,12 +170,14 @@ def tables(prefix: str, layout: Layout) -> Tables:
             Column("paused", Boolean, nullable=False),
             Column("seq", BigInteger, nullable=False),
             Column("updated_at", time, nullable=False),
+            Column("pruned_at", time),
         ),
         positions=table("positions", *position),
-        # Numbered by the store, so that entries are appended, never inserted between others. Numbers have the order
-        # of seq within a partition: its entries are written under the lock of its row (a group's: of its group), and a
-        # statement that starts later gets higher numbers: from a sequence without a cache, from InnoDB's counter, or
-        # because they follow the highest one in the table. Pruning and verify rely on it.
+        # The database numbers the entries, so that they are appended and never inserted between others. Within a
+        # partition, numbers have the order of seq, and pruning relies on that: the entries of a partition are written
+        # under the lock of its row (those of a group under the lock of the group's row), and a later statement gets
+        # higher numbers. They come from a sequence without a cache (PostgreSQL), from InnoDB's counter (MySQL), or
+        # follow the highest number in the table (SQLite).
         journal=table(
             "journal",
             number(key=not layout.numbered_parts),
@@ -184,17 +192,33 @@ def tables(prefix: str, layout: Layout) -> Tables:
             Column("commit_token", text(64)),
             Column("note", long_text),
             Column("at", time, nullable=False),
+            Column("since", time),
             PrimaryKeyConstraint("consumer_group", "id")
             if layout.numbered_parts
             else Index(f"{prefix}journal_by_group", "consumer_group", "id"),
         ),
         dead_letters=table("dead_letters", *letter),
-        # Every deployment that has forced its start in a topic, for ever: going back to an old one forces nothing.
+        # Every deployment that has ever forced its start in a topic, so that going back to an old one forces nothing.
         deployments=table(
             "deployments",
             Column("consumer_group", text(GROUP_BYTES), primary_key=True),
             Column("topic", text(TOPIC_LENGTH), primary_key=True),
             Column("deployment", text(DEPLOYMENT_BYTES), primary_key=True),
+            Column("at", time, nullable=False),
+        ),
+        # One row per partition and bucket of ten minutes (in seconds since 1970); more only if a clock was set back.
+        history=table(
+            "history",
+            number(),
+            *partition(),
+            Column("bucket", BigInteger, nullable=False),
+            Column("records", BigInteger, nullable=False),
+            Index(f"{prefix}history_by_bucket", "consumer_group", "bucket"),
+        ),
+        # The ids of changes of the last days. After a lost answer, a retry finds out here that the change took effect.
+        changes=table(
+            "changes",
+            Column("id", text(32), primary_key=True),
             Column("at", time, nullable=False),
         ),
         sentinel=guard,
@@ -214,8 +238,21 @@ def _deployments(new: Tables) -> list[Table]:
     return [new.deployments]
 
 
-DEPLOYMENTS_IN_POSITIONS = 2
-"""Up to this version, a position's row remembered the last deployment that had forced it, and nothing else did."""
+def _history_and_changes(new: Tables) -> list[Table]:
+    return [new.history, new.changes]
 
-STEPS: tuple[Callable[[Tables], list[Table]], ...] = (_positions, _dead_letters, _deployments)
-"""What each version added; the version of a ledger is how many of these it has."""
+
+DEPLOYMENTS_IN_POSITIONS = 2
+"""The last schema version in which deployments were stored only in the rows of positions, each with its latest one."""
+
+STEPS: tuple[Callable[[Tables], list[Table]], ...] = (_positions, _dead_letters, _deployments, _history_and_changes)
+"""Functions that return the tables each schema version added; the number of these steps is the latest version."""
+
+
+def add_columns(conn: Connection, table: Table) -> None:
+    """Add the missing columns to a table of an older version. Safe to call more than once."""
+    present = {column["name"] for column in inspect(conn).get_columns(table.name)}
+    for column in table.columns:
+        if column.name not in present:
+            name = conn.dialect.identifier_preparer.format_table(table)
+            conn.exec_driver_sql(f"ALTER TABLE {name} ADD COLUMN {CreateColumn(column).compile(conn)}")

@@ -1,7 +1,8 @@
-"""SQLite: one writer at a time, in this process or another."""
+"""The SQL dialect of the ledger for SQLite, which has one writer at a time across all processes."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,54 +13,100 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, TextClause
 
-from tidegate.core.errors import ConfigurationError, LedgerDenied, LedgerError, SchemaError
+from tidegate.errors import ConfigurationError, LedgerDenied, LedgerError, SchemaError
 from tidegate.ledger.sql.dialect import Dialect
-from tidegate.ledger.trouble import ConnectionLost, LockWaitOver, Trouble
+from tidegate.ledger.sql.schema import SchemaLayout
+from tidegate.ledger.transaction import ConnectionLost, LockWaitOver, NoWrites, Retriable
 
-__all__ = ["SQLite", "refuse_memory"]
+__all__ = ["SqliteDialect", "refuse_memory"]
 
-_FOUND = "tidegate_found"  # where a connection of the user's engine keeps what has to be restored
-_MARK = "tidegate_transaction"  # a view of a connection's own, for as long as the transaction lasts
+# It is run once for each row. With a join, the planner would scan the whole group. Many statements cost little here,
+# because there is no network.
+ADVANCE = """
+    UPDATE {positions} AS p
+       SET next_offset = :end_offset, commit_token = :token, updated_at = strftime('%Y-%m-%d %H:%M:%f', 'now'), {entry}
+     WHERE p.consumer_group = :group AND p.topic = :topic AND p.partition_id = :partition_id
+       AND p.next_offset = :start_offset AND p.epoch = :epoch AND p.owner = :owner AND {condition}
+"""
+
+_FOUND = "tidegate_found"  # the key under which a connection keeps the settings to restore
+_MARK = "tidegate_transaction"  # a temporary view that exists as long as the transaction
 _DUPLICATE = (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE)
 
 
-class SQLite(Dialect):
-    """Transactions begin with BEGIN IMMEDIATE: the write lock of the whole database is the mutex.
+def _table_options(name: str) -> dict[str, Any]:
+    # No number of a letter is used twice, hence AUTOINCREMENT. Journal entries are numbered too, but the newest one is
+    # never pruned, so SQLite needs no AUTOINCREMENT there. The other tables are stored by primary key, without a rowid.
+    return {
+        "sqlite_with_rowid": name in ("journal", "dead_letters", "history"),
+        "sqlite_autoincrement": name == "dead_letters",
+    }
 
-    While a handler is let in, the connection's authorizer denies BEGIN, COMMIT and ROLLBACK, to SQLAlchemy and to the
-    driver alike; and once SQLite has rolled the transaction back by itself, it denies every statement. It is asked when
-    a statement is prepared, not when one is run again: so the transaction begins with a change of the temporary schema,
-    whose rollback makes SQLite prepare every statement anew, those under way and in the driver's cache included.
+
+class SqliteDialect(Dialect):
+    """The dialect for SQLite: transactions begin with BEGIN IMMEDIATE, so the write lock of the database is the mutex.
+
+    While a handler runs, the connection's authorizer denies BEGIN, COMMIT and ROLLBACK, to SQLAlchemy and the driver
+    alike. If SQLite itself has rolled the transaction back, the authorizer denies every statement. SQLite calls the
+    authorizer only when it prepares a statement, not when a prepared one runs again. Therefore each transaction begins
+    with a change of the temporary schema: its rollback makes SQLite prepare all statements again, including those under
+    way and those in the driver's cache.
     """
 
+    advance = ADVANCE
     now = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
     locking = ""
+    layout = SchemaLayout(options=_table_options)
+
+    @staticmethod
+    def advice(url: URL) -> str:
+        """Return what is wrong with the path of the file."""
+        path = Path(url.database or "").absolute()
+        if path.is_dir():
+            return f"{path} is a directory; name a file in it"
+        if not path.parent.is_dir():
+            return f"There is no directory {path.parent}; create it, or check the path"
+        return f"May this user read and write {path}, and create files in {path.parent}?"
 
     def rows(self, columns: Mapping[str, str]) -> str:
-        """See :meth:`Dialect.rows`."""
+        """Return the rows as a subquery ``v`` on ``json_each``."""
         picked = ", ".join(f"json_extract(value, '$[{index}]') AS {column}" for index, column in enumerate(columns))
         return f"(SELECT {picked} FROM json_each(:rows)) AS v"
 
     def update(self, table: str, rows: str, assignments: Mapping[str, str], on: str) -> str:
-        """See :meth:`Dialect.update`: for one row, and run for each. For a join the planner would go through the whole
-        group, and nothing has to travel here."""
-        assigned = ", ".join(f"{column} = {value}" for column, value in assignments.items())
-        return f"UPDATE {table} AS p SET {assigned} WHERE {on}".replace("v.", ":")
+        """Return an UPDATE of one row, which is run once for each row, as the advance is."""
+        return f"UPDATE {table} AS p SET {self.assigned(assignments)} WHERE {on}".replace("v.", ":")
+
+    def advanced(self, positions: str, rows: str, entry: Mapping[str, str], condition: str) -> str:
+        """Return the compare-and-set for one row."""
+        return super().advanced(positions, rows, entry, condition).replace("v.", ":")
 
     def write_each(self, conn: Connection, statement: TextClause, rows: list[dict[str, Any]]) -> int:
-        """See :meth:`Dialect.write_each`."""
+        """Run a statement once for each row, directly on the driver; return how many rows were changed."""
         return _driver(conn).executemany(statement.text, rows).rowcount
 
+    def before(self, seconds: int) -> str:
+        """Return SQL for the time so many seconds ago."""
+        return f"strftime('%Y-%m-%d %H:%M:%f', 'now', '-{seconds} seconds')"
+
     def join(self, rows: str, table: str, on: str) -> str:
-        """See :meth:`Dialect.join`: CROSS keeps the planner from going through the whole group for each of the rows."""
+        """Join with CROSS JOIN, which keeps the planner from scanning the whole group for each row."""
         return f"{rows} CROSS JOIN {table} AS p ON {on}"
 
+    def room(self, conn: Connection) -> int | None:
+        """Return twice SQLite's size limit, because values are bound and not written as hexadecimal digits."""
+        return 2 * _driver(conn).getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
+
+    def begin_snapshot(self, conn: Connection) -> None:
+        """Begin a read transaction."""
+        _driver(conn).execute("BEGIN")
+
     def begin(self, conn: Connection) -> None:
-        """See :meth:`Dialect.begin`."""
+        """Set the session's lock timeout if necessary, take the write lock and install the authorizer."""
         driver = _driver(conn)
         if _FOUND not in conn.info:
             (_, _, file), *_ = driver.execute("PRAGMA database_list").fetchall()
-            if not file:  # the engine connects by a function of its own, which its URL does not tell
+            if not file:  # the engine's own connect function opens a database in memory, which its URL does not show
                 raise ConfigurationError(_IN_MEMORY)
             (found,) = driver.execute("PRAGMA busy_timeout").fetchone()
             conn.info[_FOUND] = (driver.isolation_level, found)
@@ -71,25 +118,25 @@ class SQLite(Dialect):
         driver.set_authorizer(_only_inside(driver))
 
     def intact(self, conn: Connection) -> bool:
-        """See :meth:`Dialect.intact`: nobody else can begin a transaction, so an open one is ours."""
+        """Return whether a transaction is open; it is the ledger's, because no other can begin."""
         return _driver(conn).in_transaction
 
     def commit(self, conn: Connection) -> None:
-        """See :meth:`Dialect.commit`."""
+        """Remove the authorizer and the temporary view, and commit."""
         driver = _driver(conn)
         driver.set_authorizer(None)
         driver.execute(f"DROP VIEW IF EXISTS temp.{_MARK}")
         driver.execute("COMMIT")
 
     def rollback(self, conn: Connection) -> None:
-        """See :meth:`Dialect.rollback`."""
+        """Remove the authorizer and roll back, if a transaction is still open."""
         driver = _driver(conn)
         driver.set_authorizer(None)
         if driver.in_transaction:
             driver.execute("ROLLBACK")
 
     def restore(self, conn: Connection) -> None:
-        """See :meth:`Dialect.restore`."""
+        """Restore the isolation level and the lock timeout of a user's connection."""
         if not self.owned:
             driver = _driver(conn)
             driver.isolation_level, timeout = conn.info.pop(_FOUND)
@@ -97,7 +144,7 @@ class SQLite(Dialect):
 
     @contextmanager
     def one_creator(self, conn: Connection, name: str) -> Iterator[None]:
-        """See :meth:`Dialect.one_creator`."""
+        """Create tables in one transaction, whose write lock keeps other processes out."""
         if self.owned:
             self._use_write_ahead_log(_driver(conn))
         self.begin(conn)
@@ -109,48 +156,62 @@ class SQLite(Dialect):
             raise
 
     def _use_write_ahead_log(self, driver: sqlite3.Connection) -> None:
-        """Readers and a writer do not stop each other then. It stays with the file: a user's own engine is left alone.
+        """Switch the database to WAL mode, in which readers and the writer do not block each other.
 
-        Changing it needs the database for itself for a moment, and does not wait for that by itself.
+        The mode is stored in the file, so this is not done for a user's engine. The switch needs exclusive access for a
+        moment and SQLite does not wait for it, hence the loop.
         """
         deadline = time.monotonic() + self.limits.lock_wait
         while driver.execute("PRAGMA journal_mode").fetchone() != ("wal",):
             try:
                 driver.execute("PRAGMA journal_mode = WAL")
-                return  # whatever became of it: not every database can have one
+                return  # even if it is not in WAL mode now: not every database supports it
             except sqlite3.OperationalError as error:
                 if self.trouble(error) is None or time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
 
-    def trouble(self, error: BaseException) -> Trouble | None:
-        """See :meth:`Dialect.trouble`."""
-        if _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+    def trouble(self, error: BaseException) -> Retriable | None:
+        """Return the :class:`Retriable` that an error stands for; ``None`` if a retry does not help."""
+        code = _code(error)
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return LockWaitOver(self._held())
         if isinstance(error, sqlite3.ProgrammingError) and "closed database" in str(error):
             return ConnectionLost(str(error))
+        if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM):
+            return NoWrites(str(error))
+        if code == sqlite3.SQLITE_READONLY and self._is_mounted_read_only():
+            return NoWrites(f"{error}: its file system is read-only")
         return None
 
+    def _is_mounted_read_only(self) -> bool:
+        """Return whether the file system is read-only, as after a disk error; otherwise a privilege is missing."""
+        path = self.engine.url.database
+        try:
+            return bool(path and os.statvfs(Path(path).resolve().parent).f_flag & os.ST_RDONLY)
+        except OSError:
+            return False
+
     def is_duplicate(self, error: BaseException) -> bool:
-        """See :meth:`Dialect.is_duplicate`."""
+        """Return whether an inserted row existed already."""
         return getattr(error, "sqlite_errorcode", 0) in _DUPLICATE
 
     def maybe_committed(self, error: BaseException) -> bool:
-        """See :meth:`Dialect.maybe_committed`."""
+        """Return whether COMMIT failed with an I/O error, which leaves its outcome unknown."""
         return _code(error) == sqlite3.SQLITE_IOERR
 
     def meddled(self, error: BaseException) -> bool:
-        """See :meth:`Dialect.meddled`."""
+        """Return whether the authorizer denied a statement of the handler."""
         return _code(error) == sqlite3.SQLITE_AUTH
 
     def refusal(self, error: BaseException) -> type[LedgerError] | None:
-        """See :meth:`Dialect.refusal`."""
+        """Return the public error for a missing privilege or a missing table; ``None`` for other errors."""
         if _code(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
             return LedgerDenied
         return SchemaError if "no such table" in str(error) else None
 
     def time_parameter(self, value: datetime) -> Any:
-        """See :meth:`Dialect.time_parameter`."""
+        """Convert a time to the text format in which SQLite stores it, in UTC with milliseconds."""
         return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
     def _held(self) -> str:
@@ -167,7 +228,7 @@ _IN_MEMORY = (
 
 
 def refuse_memory(url: URL) -> None:
-    """Raise if a SQLite database is not in a file."""
+    """Raise if the URL names a SQLite database in memory instead of a file."""
     name, query = url.database or "", url.query
     if name in ("", "file:") or ":memory:" in name or query.get("mode") == "memory" or query.get("vfs") == "memdb":
         raise ConfigurationError(_IN_MEMORY)
@@ -181,7 +242,7 @@ def _driver(conn: Connection) -> sqlite3.Connection:
 
 
 def _only_inside(driver: sqlite3.Connection) -> Callable[..., int]:
-    """An authorizer that allows whatever neither ends the transaction nor comes after its end."""
+    """Return an authorizer that denies statements that begin or end a transaction, and all others once it has ended."""
 
     def authorize(action: int, *_: Any) -> int:
         allowed = action != sqlite3.SQLITE_TRANSACTION and driver.in_transaction
@@ -191,12 +252,12 @@ def _only_inside(driver: sqlite3.Connection) -> Callable[..., int]:
 
 
 def _code(error: BaseException) -> int:
-    """The primary result code; 0 if it is no error of SQLite."""
+    """Return SQLite's primary result code; 0 if the error is not SQLite's."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 def _lock_holders(database: Path) -> list[int]:
-    """The processes that hold a write lock on the database file or its WAL index, where the system lists them."""
+    """Return the processes that hold a write lock on the database file or its WAL index, as far as Linux lists them."""
     inodes = {path.stat().st_ino for path in (database, Path(f"{database}-shm")) if path.exists()}
     try:
         lines = Path("/proc/locks").read_text().splitlines()

@@ -122,11 +122,11 @@ function show(html) {
     if (old.dataset.announce !== before) find("[data-announcer]").textContent = old.dataset.announce;
   }
   tellAges();
+  readChart(); // the pointer rests where it was; the page from the server has no reading
 }
 function live() {
   const sign = find("[data-live]");
-  const address = document.body.dataset.events;
-  if (!sign || !address) return;
+  if (!sign || !document.body.dataset.events) return;
   let stream = null;
   const tell = (state, text) => {
     if (sign.dataset.live === state) return;
@@ -134,7 +134,7 @@ function live() {
     find("span", sign).textContent = text;
   };
   const open = () => {
-    stream = new EventSource(address);
+    stream = new EventSource(document.body.dataset.events);
     stream.onopen = () => tell("on", "Live");
     stream.onerror = () => {
       if (stream.readyState === EventSource.CLOSED) tell("lost", "Disconnected: reload the page");
@@ -152,34 +152,77 @@ function live() {
     if (document.hidden) close();
     else if (!stream) open();
   });
+  document.addEventListener("events-moved", () => {
+    if (!stream) return;
+    stream.close();
+    open();
+  });
   addEventListener("pagehide", close);
   addEventListener("pageshow", (event) => event.persisted && !stream && open());
   if (!document.hidden) open();
 }
 
 // Charts: where the pointer is, the value is told in words beside the chart. The points are those of its table.
+// An update may replace what is under the pointer, so its place is kept and not the element.
+let pointer = null;
+let read = null; // the chart that shows a reading
+function readChart() {
+  const chart = pointer && document.elementFromPoint(pointer.x, pointer.y)?.closest(".chart");
+  if (read && read !== chart) {
+    find(".cursor", read)?.setAttribute("visibility", "hidden");
+    const told = find(".reading", read.closest("figure") || document.createElement("p"));
+    if (told) told.textContent = "";
+  }
+  read = chart || null;
+  if (!chart) return;
+  const points = (chart.dataset.points || "").split(" ").filter(Boolean).map((point) => point.split(","));
+  if (!points.length) return;
+  const box = chart.getBoundingClientRect();
+  const part = ((pointer.x - box.left) / box.width) * 100;
+  const near = points.reduce((best, point) => (Math.abs(point[0] - part) < Math.abs(best[0] - part) ? point : best));
+  const cursor = find(".cursor", chart);
+  cursor.setAttribute("x1", `${near[0]}%`);
+  cursor.setAttribute("x2", `${near[0]}%`);
+  cursor.setAttribute("visibility", "visible");
+  find(".reading", chart.closest("figure")).textContent = `${near[1]}: ${near[2]} ${chart.dataset.unit}`;
+}
 function readings() {
   document.addEventListener("pointermove", (event) => {
-    const chart = event.target.closest?.(".chart");
-    if (!chart) return;
-    const box = chart.getBoundingClientRect();
-    const part = (event.clientX - box.left) / box.width;
-    const points = (chart.dataset.points || "").split(" ").filter(Boolean).map((point) => point.split(","));
-    if (!points.length) return;
-    const near = points.reduce((best, point) =>
-      Math.abs(point[0] - part * 100) < Math.abs(best[0] - part * 100) ? point : best,
-    );
-    const cursor = find(".cursor", chart);
-    cursor.setAttribute("x1", `${near[0]}%`);
-    cursor.setAttribute("x2", `${near[0]}%`);
-    cursor.setAttribute("visibility", "visible");
-    find(".reading", chart.closest("figure")).textContent = `${near[1]}: ${near[2]} ${chart.dataset.unit}`;
+    pointer = { x: event.clientX, y: event.clientY };
+    readChart();
   });
-  document.addEventListener("pointerout", (event) => {
-    const chart = event.target.closest?.(".chart");
-    if (!chart || chart.contains(event.relatedTarget)) return;
-    find(".cursor", chart).setAttribute("visibility", "hidden");
-    find(".reading", chart.closest("figure")).textContent = "";
+  document.documentElement.addEventListener("pointerleave", () => {
+    pointer = null;
+    readChart();
+  });
+}
+
+// Search: the list is filtered while someone types.
+function search() {
+  const field = find('input[type="search"]');
+  if (!field) return;
+  let waiting = null;
+  let asked = null;
+  const filter = async () => {
+    asked?.abort();
+    asked = new AbortController();
+    const address = `${location.pathname}?${new URLSearchParams(new FormData(field.form))}`;
+    try {
+      const answer = await fetch(address, { headers: { Accept: "text/html" }, signal: asked.signal });
+      if (!answer.ok || answer.redirected) return;
+      const html = await answer.text();
+      history.replaceState(null, "", address);
+      const fresh = new DOMParser().parseFromString(html, "text/html");
+      document.body.dataset.events = fresh.body.dataset.events;
+      show(html);
+      document.dispatchEvent(new Event("events-moved"));
+    } catch (error) {
+      if (error.name !== "AbortError") field.form.requestSubmit();
+    }
+  };
+  field.addEventListener("input", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(filter, 150);
   });
 }
 
@@ -193,6 +236,7 @@ function choices() {
 login();
 themes();
 choices();
+search();
 tellAges();
 setInterval(tellAges, 1000);
 live();

@@ -1,0 +1,142 @@
+"""Writing rows in an open transaction, on the driver and on executors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from tidegate.core.records import FailedRecord
+from tidegate.ledger import SqlTransaction
+from tidegate.ledger.blame import Blame, Company, described, fault_of
+from tidegate.spark.records import letters_of
+from tidegate.spark.rows import Made
+from tidegate.tables.layout import Layout
+from tidegate.tables.registry import database_of
+from tidegate.tables.rows import Rows
+from tidegate.tables.target import write_rows
+
+__all__ = ["TableAltered", "Writing", "line_of"]
+
+
+class TableAltered(Exception):
+    """The table was altered after the rows were made."""
+
+
+@dataclass(frozen=True)
+class Writing:
+    """Writes rows to a table, given its layout and the shape that it must still have."""
+
+    layout: Layout
+    shape: str | None
+
+    def write(self, tx: SqlTransaction, rows: Iterable[Rows]) -> None:
+        """Write rows, and raise :class:`TableAltered` if the table has changed.
+
+        The check after writing is decisive: written rows lock the table against changes until COMMIT.
+        """
+        self._refuse_outdated(tx, is_written=False)
+        for each in rows:
+            write_rows(tx.connection, self.layout, each)
+        self._refuse_outdated(tx, is_written=True)
+
+    def write_or_park(
+        self, tx: SqlTransaction, made: Iterable[Made], park: Callable[[list[FailedRecord]], None]
+    ) -> None:
+        """Write rows, and park the records whose rows the database refuses, along with the existing dead letters."""
+        self._refuse_outdated(tx, is_written=False)
+        narrowing = _Narrowing(tx, self.layout)
+        try:
+            for each in made:
+                park(narrowing.write(each))
+            park(narrowing.settled())
+        except Exception:
+            with suppress(SQLAlchemyError):  # the transaction has failed, and the original error is raised below
+                self._refuse_outdated(tx, is_written=True)
+            raise
+        self._refuse_outdated(tx, is_written=True)
+
+    def _refuse_outdated(self, tx: SqlTransaction, *, is_written: bool) -> None:
+        if not database_of(tx.connection).has_shape(
+            tx.connection, self.layout.table, self.shape, is_written=is_written
+        ):
+            raise TableAltered(f"table {self.layout.table} was altered")
+
+
+class _Narrowing:
+    """Finds refused records by halving what the database refuses; writes the first half first, to keep the order."""
+
+    def __init__(self, tx: SqlTransaction, layout: Layout) -> None:
+        self._tx = tx
+        self._layout = layout
+        self._company = Company()
+        self._doubts: list[FailedRecord] = []
+        self._doubt: Exception | None = None
+
+    def write(self, made: Made) -> list[FailedRecord]:
+        """Write the rows of a batch. Returns the dead letters of refused records, except those in doubt."""
+        refused: dict[int, str] = {}
+        doubtful: dict[int, str] = {}
+        pending = self._tried_first(made.rows) if len(made.rows) else []
+        while pending:
+            rows = pending.pop()
+            error = self._attempt(rows)
+            if error is None:
+                self._company.has_passed = True
+                continue
+            first, last = rows.places[0], rows.places[-1]
+            if first < last:
+                middle = _middle(rows.places)
+                pending += [rows.between(middle, last + 1), rows.between(first, middle)]
+                continue
+            is_doubtful = fault_of(error).blame is Blame.UNCERTAIN
+            (doubtful if is_doubtful else refused)[first] = described(error)
+            if is_doubtful:
+                self._company.in_doubt = True
+                self._doubt = self._doubt or error
+        self._doubts += letters_of(made.source, doubtful)
+        return sorted(made.letters + letters_of(made.source, refused), key=_place)
+
+    def _tried_first(self, rows: Rows) -> list[Rows]:
+        """Return the rows to try, the last ones first: all together, or those of each record if numbers may run out."""
+        if not rows.mix_numbers(self._layout.counted):
+            return [rows]
+        return [rows.between(place, place + 1) for place in sorted(set(rows.places), reverse=True)]
+
+    def settled(self) -> list[FailedRecord]:
+        """Return the dead letters of records in doubt. If no record has passed, raise the error of the first."""
+        if self._company.is_open and self._doubt is not None:
+            raise self._doubt
+        return self._doubts
+
+    def _attempt(self, rows: Rows) -> Exception | None:
+        """Write rows in a savepoint. Returns an error that may be a record's fault; raises those of the database."""
+        try:
+            with self._tx.savepoint():
+                write_rows(self._tx.connection, self._layout, rows)
+        except Exception as error:
+            failure = error
+        else:
+            return None
+        fault = fault_of(failure)
+        if fault.blame is Blame.DATABASE:
+            raise fault.error
+        return failure
+
+
+def line_of(error: Exception) -> str:
+    """Return the first line of an error; for a database error, of its driver's message."""
+    cause = getattr(error, "orig", None) or error
+    return str(cause).strip().partition("\n")[0]
+
+
+def _middle(places: Sequence[int]) -> int:
+    """Return the place of a record in the middle that is not the first."""
+    middle = places[len(places) // 2]
+    return middle if middle > places[0] else next(place for place in places if place > middle)
+
+
+def _place(letter: FailedRecord) -> tuple[object, int]:
+    return letter.record.source, letter.record.offset
