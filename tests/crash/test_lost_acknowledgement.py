@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from tidegate.errors import NotCommitted
 from tidegate.ledger import Outcome
 from tidegate.sandbox import Proxy
 from tidegate.sandbox.database import Database
+from tidegate.sandbox.trap import Trap
 
 
 @dataclass
@@ -102,10 +104,9 @@ def test_a_block_whose_commit_never_arrives_is_to_be_run_again(line: Line) -> No
 
 
 def test_an_owner_that_was_superseded_while_its_answer_was_lost_is_fenced(line: Line) -> None:
-    rival = line.place.ledger()
-    trap = line.proxy.swallow_one_request(commits)
-    with pytest.raises(Fenced) as fenced:
-        line.ledger.transact(line.claims, [span_at(0)], lambda tx: (line.handler(tx), takes_over(rival, line)))
+    trap = line.proxy.swallow_one_request(commits_then_silence(line.proxy))
+    with superseded(line, trap) as rival, pytest.raises(Fenced) as fenced:
+        line.ledger.transact(line.claims, [span_at(0)], line.handler)
     assert trap.fired
     assert line.runs == 1
     assert fenced.value.owners[ORDERS] is not None
@@ -116,31 +117,39 @@ def test_an_owner_that_was_superseded_while_its_answer_was_lost_is_fenced(line: 
 def test_an_owner_that_was_superseded_after_its_commit_is_not_told_that_nothing_was_written(
     line: Line, *, in_a_block: bool
 ) -> None:
-    rival = line.place.ledger()
-    trap = line.proxy.swallow_one_reply(commits)
-
-    def supersedes() -> None:
-        trap.wait(30)
-        line.proxy.cut()
-        rival.claim(GROUP, [ORDERS])
-        line.proxy.restore()
-
-    taking = threading.Thread(target=supersedes)
-    taking.start()
-    with pytest.raises(Fenced) as fenced:
+    trap = line.proxy.swallow_one_reply(commits_then_silence(line.proxy))
+    with superseded(line, trap) as rival, pytest.raises(Fenced) as fenced:
         if in_a_block:
             with line.ledger.transaction(line.claims, [span_at(0)]) as tx:
                 line.handler(tx)
         else:
             line.ledger.transact(line.claims, [span_at(0)], line.handler)
-    taking.join()
     assert "othing was written" not in str(fenced.value)
     assert "not known whether this was committed" in str(fenced.value)
     assert line.place.check(rival) == BATCH
 
 
-def takes_over(rival: Ledger[Any], line: Line) -> None:
-    """Queue up for the row, to claim it as soon as the connection of the lost COMMIT has gone. Redis has no queue."""
-    taking = threading.Thread(target=lambda: rival.claim(GROUP, [ORDERS]))
+def commits_then_silence(proxy: Proxy) -> Callable[[bytes], bool]:
+    """Match COMMIT, and let no later connection through before the proxy is restored: the rival is always first."""
+
+    def matches(recent: bytes) -> bool:
+        proxy.swallowing = commits(recent)
+        return proxy.swallowing
+
+    return matches
+
+
+@contextmanager
+def superseded(line: Line, trap: Trap) -> Iterator[Ledger[Any]]:
+    """A rival that claims the partition once the connection of the lost COMMIT has gone."""
+    rival = line.place.ledger()
+
+    def takes_over() -> None:
+        trap.wait(30)
+        rival.claim(GROUP, [ORDERS])
+        line.proxy.restore()
+
+    taking = threading.Thread(target=takes_over)
     taking.start()
-    taking.join(0.5)
+    yield rival
+    taking.join()

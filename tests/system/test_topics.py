@@ -59,7 +59,8 @@ def test_a_topic_that_never_was_is_told_apart_from_one_that_was_deleted(
     name = f"{stage.topic()}-not-yet"
     running = stage.start(name)
     never = running.wait_for(StoreLost)
-    assert (never.what, never.reason) == ("topic", f"there is no topic {name!r}: create it, or check its name")
+    advice = f"create it (tidegate topics create {name}), or check its name"
+    assert (never.what, never.reason) == ("topic", f"there is no topic {name!r}: {advice}")
     stage.topic(name=name)
     stage.send(name, numbered(3))
     wait_until(lambda: stage.offsets(name) == [0, 1, 2])

@@ -82,7 +82,7 @@ class Relay:
                 if self._trap is not None:
                     await self._finish(server)
                     break
-            if self._conditions.swallowing:
+            if self._conditions.swallowing and self._trap is None:
                 await self._silence()
             server.write_eof()
         except OSError:
