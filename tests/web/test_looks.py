@@ -143,6 +143,8 @@ def test_axe_finds_no_violation(
             found[path] = wrong
     page.goto(served.address + letter)
     page.locator('th a[href^="/letter?"]').first.click()
+    page.wait_for_url("**/letter?*")
+    expect(page.locator("h1")).to_be_visible()
     if wrong := violations(page):
         found["letter"] = wrong
     assert not found
