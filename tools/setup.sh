@@ -48,10 +48,11 @@ has_postgresql() { has initdb && has postgres; }
 has_pgbouncer() { has pgbouncer; }
 has_redis() { has redis-server; }
 has_chromium() { has chromium || has chromium-browser || has google-chrome; }
+has_npm() { has npm; }
 
 missing_parts() {
     local part
-    for part in venv java mariadb postgresql pgbouncer redis chromium; do
+    for part in venv java mariadb postgresql pgbouncer redis chromium npm; do
         if ! "has_$part"; then echo "$part"; fi
     done
 }
@@ -65,6 +66,7 @@ describe() {
         pgbouncer) echo "PgBouncer (pgbouncer)" ;;
         redis) echo "Redis server (redis-server)" ;;
         chromium) echo "Chromium (chromium), for the tests of the dashboard" ;;
+        npm) echo "npm, which fetches axe-core for the tests of the dashboard" ;;
     esac
 }
 
@@ -86,6 +88,7 @@ apt_package() {
         pgbouncer) echo pgbouncer ;;
         redis) echo redis-server ;;
         chromium) echo chromium ;;
+        npm) echo npm ;;
     esac
 }
 
@@ -98,6 +101,7 @@ dnf_package() {
         pgbouncer) echo pgbouncer ;;
         redis) echo redis ;;
         chromium) echo chromium ;;
+        npm) echo npm ;;
     esac
 }
 
@@ -110,6 +114,7 @@ brew_package() {
         pgbouncer) echo pgbouncer ;;
         redis) echo redis ;;
         chromium) echo chromium ;;
+        npm) echo node ;;
     esac
 }
 
