@@ -49,7 +49,7 @@ def main(names: list[str]) -> int:
         BENCHMARKS[name](report)
     if report.missed:
         print("\nBars missed:", *report.missed, sep="\n  ")
-    return 0
+    return 1 if report.missed else 0
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -10,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+import redis
 from confluent_kafka import Consumer
 from sqlalchemy import create_engine
 
@@ -41,6 +43,8 @@ from tidegate.core.columns import Tombstones, UnknownFields
 from tidegate.core.policies import CommitMode
 from tidegate.kafka import OnWeakTopic, TopicProducer, java_partition
 from tidegate.ledger import MemoryLedger, SqlLedger, Subscription
+from tidegate.ledger.redis import RedisLedger
+from tidegate.observe import LoggingObserver, OpenTelemetryObserver, PrometheusObserver
 from tidegate.operate import By, Operator, Overview, Survey, To, target
 from tidegate.settings import (
     IntoSettings,
@@ -397,6 +401,11 @@ def _private(made: Any, name: str) -> Any:
     return made._trace is not None if name == "traces" else getattr(made, f"_{name}")
 
 
+def _in_own_loop(made: Any, name: str) -> Any:
+    within = {"start": "_claimer", "recreated": "_claimer", "session_timeout": "_assignment"}.get(name)
+    return getattr(getattr(made, within) if within else made, f"_{name}")
+
+
 def _kind(made: Any, name: str) -> Any:
     return type(made)
 
@@ -541,13 +550,42 @@ PLACES: dict[str, Place] = {
             "ledger": Row((5, None, "memory://", MemoryLedger, object())),
             "topics": Row((5, None, True, "", ["no/topic"], [5], [], (), Foreign, Foreign.WORD, [Foreign.WORD])),
             "kafka": Row((5, None, "localhost:9092", object(), {5: 5}, {"group.id": object()})),
-            "start": Row(STRATEGY.refused),
-            "out_of_range": Row(choice(*OutOfRange).refused),
-            "recreated": Row(choice(*Recreated).refused),
-            "session_timeout": Row(tuple(each for each in seconds(0).refused if each is not None)),
+            "start": STRATEGY,
+            "out_of_range": choice(*OutOfRange),
+            "recreated": choice(*Recreated),
+            "session_timeout": Row(
+                tuple(each for each in seconds(0).refused if each is not None), (("5s", 5.0), (3, 3.0))
+            ),
             "observers": Row(tuple(each for each in OBSERVERS.refused if each is not None)),
         },
+        _in_own_loop,
     ),
+    "RedisLedger": Place(
+        RedisLedger,
+        {"client": redis.Redis()},
+        {
+            "client": Row((5, None, "redis://localhost", object(), redis.Redis)),
+            "prefix": Row(text().refused, (("{shop}:", b"{shop}:"),)),
+            "limits": LIMITS,
+        },
+        lambda made, name: getattr(made, "limits" if name == "limits" else f"_{name}"),
+    ),
+    "RedisLedger.from_url": Place(
+        RedisLedger.from_url,
+        {"url": "redis://127.0.0.1:1"},
+        {
+            "url": Row((5, None, "", "http://localhost", object())),
+            "prefix": Row(text().refused),
+            "limits": Row(LIMITS.refused),
+        },
+    ),
+    "LoggingObserver": Place(
+        LoggingObserver,
+        {},
+        {"logger": Row((5, "tidegate", logging, object())), "clock": Row((5, None, "now", object()))},
+    ),
+    "PrometheusObserver": Place(PrometheusObserver, {}, {"registry": Row((5, "default", object()))}),
+    "OpenTelemetryObserver": Place(OpenTelemetryObserver, {}, {"provider": Row((5, "default", object()))}),
     "Subscription": Place(
         Subscription,
         {"partitions": set, "beginnings": dict},

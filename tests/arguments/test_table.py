@@ -15,7 +15,19 @@ from tidegate.errors import TidegateError
 
 from .table import PLACES, Place
 
-MODULES = ("", ".app", ".kafka", ".ledger", ".operate", ".settings", ".spark", ".tables", ".testing")
+MODULES = (
+    "",
+    ".app",
+    ".kafka",
+    ".ledger",
+    ".ledger.redis",
+    ".observe",
+    ".operate",
+    ".settings",
+    ".spark",
+    ".tables",
+    ".testing",
+)
 
 MADE_BY_TIDEGATE = {
     # values that the ledger and the cluster give, and that are handed back to them
@@ -48,12 +60,15 @@ MADE_BY_TIDEGATE = {
     ),
     *("EditPreview", "PausePreview", "Shift", "GroupStatus", "GroupSummary", "PartitionStatus", "Summaries"),
     # transactions
-    *("Transaction", "KafkaTransaction", "MemoryTransaction", "SqlTransaction"),
+    *("Transaction", "KafkaTransaction", "MemoryTransaction", "RedisCommands", "RedisTransaction", "SqlTransaction"),
+    # events, and who hears of them
+    *("Claimed", "Committed", "Conflicted", "DeadLettered", "FencedOff", "LagSeen", "Paused", "Polled", "Rebalanced"),
+    *("ObservedHealth", "Observers", "ReadPosition", "Retried", "Skipped", "StoreBack", "StoreLost"),
     # records on their way into tables
     *("Feed", "Layout", "Misfit", "Rows"),
 }
 WITHOUT_CHOICE = {
-    *("Ledger", "Format", "Interceptor", "SendListener"),  # to be derived from
+    *("Ledger", "Format", "Health", "Interceptor", "Observer", "SendListener"),  # to be derived from
     *("DeadLetter", "Earliest", "Fail", "JsonFormat", "Latest", "Skip"),  # nothing can be passed
     *("ProducerMetrics",),  # a registry of prometheus_client
     *("plain", "settings_file"),  # functions of a value

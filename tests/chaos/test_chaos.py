@@ -36,6 +36,7 @@ def weathered(storm: Storm, **least: int) -> None:
     ("database", "protocol"),
     [
         (Postgres, GroupProtocol.RANGE),
+        (Postgres, GroupProtocol.ROUND_ROBIN),
         (Postgres, GroupProtocol.COOPERATIVE),
         (Postgres, GroupProtocol.CONSUMER),
         (MariaDB, GroupProtocol.COOPERATIVE),

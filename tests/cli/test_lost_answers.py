@@ -40,7 +40,7 @@ class Place:
         return CliRunner().invoke(app, list(arguments), env=self.environ | environ)
 
 
-@pytest.fixture(scope="module", params=["mariadb", "postgres", "redis_server"])
+@pytest.fixture(scope="module", params=["mariadb", "mysql", "postgres", "redis_server"])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     server = request.getfixturevalue(request.param)
     wire = Wire(server.host, server.port)

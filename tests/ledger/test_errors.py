@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -72,6 +72,12 @@ OPERATIONS: dict[str, Operation] = {
     "newest": lambda ledger, claims: list(ledger.newest("billing")),
     "prune": lambda ledger, claims: ledger.prune(timedelta(0)),
     "letters": lambda ledger, claims: ledger.dead_letters("billing"),
+    "letter heads": lambda ledger, claims: ledger.letter_heads("billing"),
+    "count of letters": lambda ledger, claims: ledger.count_letters(),
+    "errors of letters": lambda ledger, claims: ledger.letter_errors("billing"),
+    "history": lambda ledger, claims: list(ledger.history("billing", datetime.now(UTC) - timedelta(days=1))),
+    "confirm": lambda ledger, claims: ledger.confirm(claims, [span(claims)]),
+    "begin pruning": lambda ledger, claims: ledger.begin_pruning("billing", timedelta(0)),
     "drop": lambda ledger, claims: ledger.drop_letters("billing", [1, 2, 3]),
 }
 
@@ -154,7 +160,9 @@ def test_a_connection_that_is_ended_before_any_statement_of_any_operation_is_tol
 
 
 @pytest.mark.parametrize("name", ["sqlite", "postgres", "mariadb", "mysql"])
-@pytest.mark.parametrize("table", ["positions", "journal", "groups", "dead_letters", "deployments", "schema"])
+@pytest.mark.parametrize(
+    "table", ["positions", "journal", "groups", "dead_letters", "deployments", "schema", "history", "changes"]
+)
 def test_a_table_that_is_gone_is_told_as_an_error_of_the_ledgers(
     name: str, table: str, request: pytest.FixtureRequest
 ) -> None:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -87,16 +88,20 @@ def test_a_busy_group_writes_few_entries_that_prove_its_positions_all_the_time(
                 assert found.ok, (name, found.breaks)
                 verified[name] += 1
 
-    verifying = threading.Thread(target=verify, daemon=True)
-    verifying.start()
-    sent = feed(kafka, minutes * 60)
-    deadline = time.monotonic() + 60
-    while any(done(name, ledger) < sent for name, ledger in stores.items()) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    over.set()
-    for thread in (*members, verifying):
+    with ThreadPoolExecutor(1) as pool:
+        verifying = pool.submit(verify)
+        try:
+            sent = feed(kafka, minutes * 60)
+            deadline = time.monotonic() + 60
+            while any(done(name, ledger) < sent for name, ledger in stores.items()) and time.monotonic() < deadline:
+                time.sleep(0.1)
+        finally:
+            over.set()
+        verifying.result(90)
+    for thread in members:
         thread.join(90)
     for name, ledger in stores.items():
+        assert ledger.verify(name).ok, name
         advances = [entry for entry in ledger.journal(name) if entry.kind is Kind.ADVANCE]
         each = Counter(entry.partition for entry in advances)
         history = sum(bucket.records for bucket in ledger.history(name, began - timedelta(minutes=10)))
@@ -104,7 +109,7 @@ def test_a_busy_group_writes_few_entries_that_prove_its_positions_all_the_time(
         assert done(name, ledger) == sum(entry.records for entry in advances) == history == sent, name
         assert len(each) == PARTITIONS
         assert max(each.values()) <= max(1, minutes) * MOST, (name, each)
-        assert verified[name] >= 5 * minutes, name
+        assert verified[name] >= max(3, 5 * minutes), name
 
 
 def done(group: str, ledger: Ledger[Any]) -> int:

@@ -42,7 +42,7 @@ from tidegate.errors import (
 )
 from tidegate.ledger import Kind
 from tidegate.observe import Conflicted, Event, Paused, Skipped, StoreBack, StoreLost
-from tidegate.sandbox import Kafka, MariaDB, Postgres, Proxy
+from tidegate.sandbox import Kafka, MariaDB, MySQL, Postgres, Proxy
 
 PROTOCOLS = [GroupProtocol.RANGE, GroupProtocol.COOPERATIVE, GroupProtocol.CONSUMER]
 
@@ -369,13 +369,16 @@ def test_a_record_from_before_an_edit_is_fenced_and_what_lies_in_front_of_it_is_
 # Answers that are lost
 
 
-@pytest.fixture
-def line(kafka: Kafka, mariadb: MariaDB, stages: Callable[..., Stage]) -> Iterator[tuple[Stage, Proxy, Any]]:
+@pytest.fixture(params=["mariadb", "mysql"])
+def line(
+    kafka: Kafka, request: pytest.FixtureRequest, stages: Callable[..., Stage]
+) -> Iterator[tuple[Stage, Proxy, Any]]:
     """A stage, and a ledger of the same tables behind a proxy."""
     limits = Limits(hold=1.0, lock_wait=2.0)
-    stage = stages(kafka.bootstrap, mariadb.url, limits)
-    with Proxy(mariadb.host, mariadb.port) as proxy:
-        ledger = open_ledger(mariadb.url_for(port=proxy.port), prefix=f"{stage.name}_", limits=limits)
+    server: MariaDB | MySQL = request.getfixturevalue(request.param)
+    stage = stages(kafka.bootstrap, server.url, limits)
+    with Proxy(server.host, server.port) as proxy:
+        ledger = open_ledger(server.url_for(port=proxy.port), prefix=f"{stage.name}_", limits=limits)
         yield stage, proxy, ledger
         ledger.close()
 

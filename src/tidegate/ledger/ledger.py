@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar, assert_never
 
 from sqlalchemy import Engine
 
@@ -713,6 +713,8 @@ def _what_happened(step: Advance, row: Position | None) -> str:
             return f"{now}: it was edited or released, and has no owner"
         case Standing.TAKEN:
             return f"{now}: {row.owner} has claimed it"
+        case other:
+            assert_never(other)
 
 
 def _shown(partitions: list[TopicPartition]) -> str:

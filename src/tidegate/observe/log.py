@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from tidegate.core.arguments import argument
 from tidegate.core.masks import masked
 from tidegate.core.records import TopicPartition
 from tidegate.core.work import Span
@@ -120,8 +121,8 @@ class LoggingObserver:
     """
 
     def __init__(self, logger: logging.Logger | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._logger = logger or logging.getLogger("tidegate")
-        self._clock = clock
+        self._logger = argument("logger", logging.Logger | None, logger) or logging.getLogger("tidegate")
+        self._clock: Callable[[], float] = argument("clock", Callable, clock)
         self._away: set[tuple[str, str]] = set()
         self._bursts: dict[str, _Burst] = {}
         self._lock = threading.Lock()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tidegate.core.arguments import argument
 from tidegate.core.masks import masked
 from tidegate.errors import ConfigurationError
 from tidegate.observe.events import Committed, Conflicted, Event, FencedOff
@@ -34,7 +35,8 @@ class OpenTelemetryObserver:
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
         api = _api()
-        self._tracer = api.get_tracer("tidegate", tracer_provider=provider)
+        given = argument("provider", api.TracerProvider | None, provider)
+        self._tracer = api.get_tracer("tidegate", tracer_provider=given)
         self._kind = api.SpanKind.CONSUMER
         self._error = api.StatusCode.ERROR
         self._link = api.Link

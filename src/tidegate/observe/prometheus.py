@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from tidegate.core.arguments import argument
 from tidegate.errors import ConfigurationError
 from tidegate.observe.events import (
     Claimed,
@@ -42,12 +43,12 @@ class PrometheusObserver:
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         try:
-            from prometheus_client import REGISTRY, Counter, Gauge, Histogram  # noqa: PLC0415 - an extra
+            from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram  # noqa: PLC0415 - an extra
         except ImportError:
             raise ConfigurationError(
                 "metrics need prometheus_client, which is not installed; run: pip install 'tidegate[metrics]'"
             ) from None
-        where = REGISTRY if registry is None else registry
+        where = argument("registry", CollectorRegistry | None, registry) or REGISTRY
 
         def counter(name: str, help_text: str, *labels: str) -> Counter:
             return Counter(f"tidegate_{name}", help_text, ("group", *labels), registry=where)

@@ -21,6 +21,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 from redis.retry import Retry
 
+from tidegate.core.arguments import Label, argument
 from tidegate.core.findings import Clock, Finding
 from tidegate.core.journal import HISTORY, Bucket, Entry, Kind, bucket_begin, in_time
 from tidegate.core.positions import Change, GroupState, Position, Totals, forced_starts, with_rows
@@ -194,6 +195,8 @@ class RedisLedger(Ledger[RedisTransaction]):
 
     def __init__(self, client: Client, *, prefix: str = _PREFIX, limits: Limits | None = None) -> None:
         super().__init__(limits)
+        argument("client", redis.Redis | redis.RedisCluster, client)
+        prefix = argument("prefix", Label, prefix)
         if isinstance(client, redis.RedisCluster) and not re.match(r"[^{]*\{[^}]+\}", prefix):
             raise ConfigurationError(
                 f"the prefix {prefix!r} has no hash tag, so a cluster would scatter the ledger; try {_PREFIX!r}"
@@ -220,11 +223,11 @@ class RedisLedger(Ledger[RedisTransaction]):
     @classmethod
     def from_url(cls, url: str, *, prefix: str = _PREFIX, limits: Limits | None = None) -> Self:
         """Open the ledger at ``redis://``, ``rediss://`` or ``unix://``; redis-py's options may follow a ``?``."""
-        limits = limits or Limits()
+        limits = argument("limits", Limits | None, limits) or Limits()
         patience = max(limits.lock_wait, 0.1)
         try:
             client = redis.Redis.from_url(
-                url,
+                argument("url", Label, url),
                 socket_timeout=patience,
                 socket_connect_timeout=min(patience, 5.0),
                 socket_keepalive=True,
@@ -232,7 +235,7 @@ class RedisLedger(Ledger[RedisTransaction]):
             )
         except (ValueError, TypeError):  # its text may quote a part of the password
             raise ConfigurationError(
-                "that is not the URL of a Redis, such as redis://user:password@host:6379/0; characters like / # ? @ in "
+                "url: not the URL of a Redis, such as redis://user:password@host:6379/0; characters like / # ? @ in "
                 "a password have to be percent-encoded"
             ) from None
         ledger = cls(client, prefix=prefix, limits=limits)

@@ -108,7 +108,9 @@ def check_driver(database: str, driver: str) -> None:
     """Raise for a database or driver that is not supported: with another driver, the ledger would mistake a lost
     connection for an error of the handler."""
     if database not in DRIVERS:
-        raise ConfigurationError(f"there is no ledger for {database!r}; use SQLite, MySQL/MariaDB, PostgreSQL or Redis")
+        raise ConfigurationError(
+            f"there is no ledger for {database!r}; use SQLite, MySQL/MariaDB, PostgreSQL, DuckDB or Redis"
+        )
     if driver != DRIVERS[database]:
         supported = ", ".join(sorted({f"{name}+{known}" for name, known in DRIVERS.items()}))
         raise ConfigurationError(
