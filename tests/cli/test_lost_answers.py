@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from sqlalchemy import make_url
 from tests.ledger.cutting import Cut, Moment, Wire
 from typer.testing import CliRunner, Result
 
@@ -46,10 +45,9 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     wire = Wire(server.host, server.port)
     name = f"t{secrets.token_hex(5)}"
     prefix = f"{{{name}}}:" if request.param == "redis_server" else f"{name}_"
-    url = make_url(server.url).set(port=wire.port).render_as_string(hide_password=False)
     with open_ledger(server.url, prefix=prefix) as ledger:
         ledger.create()
-        yield Place(ledger, wire, {"TIDEGATE_LEDGER__URL": url, "TIDEGATE_LEDGER__PREFIX": prefix})
+        yield Place(ledger, wire, {"TIDEGATE_LEDGER__URL": wire.url(server.url), "TIDEGATE_LEDGER__PREFIX": prefix})
     wire.close()
 
 

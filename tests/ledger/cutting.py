@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
+from sqlalchemy import make_url
+
 from tidegate.ledger.memory import MemoryLedger
 from tidegate.ledger.transaction import ConnectionLost, OutcomeUnknown
 
@@ -78,6 +80,14 @@ class Wire:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def url(self, url: str) -> str:
+        """The URL of the server, through this proxy. TLS is off: its packets are not the requests, and differ in number
+        from one connection to the next."""
+        through = make_url(url).set(port=self.port)
+        if through.drivername.endswith("+pymysql"):
+            through = through.update_query_dict({"ssl_disabled": "true"})
+        return through.render_as_string(hide_password=False)
 
     def close(self) -> None:
         """Take no more connections; those that there are end with their clients."""

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import create_engine, text
 
 from tidegate import Ledger, Limits, Record, TidegateError
 from tidegate.core.journal import Entry, Kind
@@ -57,13 +57,13 @@ def behind_a_wire(name: str, request: pytest.FixtureRequest) -> Iterator[Place]:
     server = request.getfixturevalue({"redis": "redis_server"}.get(name, name))
     if name == "redis":
         store: Any = RedisStore(server.url)
-        url = make_url(server.url)
+        url = server.url
     else:
         store = SqlStore((request.getfixturevalue("postgres") if name == "pgbouncer" else server).url)
-        url = make_url(store.runtime_url)
+        url = store.runtime_url
     store.ledger.create()
     wire = Wire(server.host, server.port)
-    store.far_url = url.set(port=wire.port).render_as_string(hide_password=False)
+    store.far_url = wire.url(url)
     with open_ledger(store.far_url, prefix=store.prefix, limits=LIMITS) as far:
         yield Place(store, store.ledger, far, wire, is_like_another=name == "pgbouncer")
     wire.close()
@@ -497,8 +497,7 @@ def state(case: Case) -> tuple[list[Entry], Any, Any, int]:
 def test_tables_are_made_once_and_whole_wherever_the_connection_breaks(
     server: Place, stride: int, moment: Moment
 ) -> None:
-    url = make_url(server.store.url)
-    through = url.set(port=server.line.port).render_as_string(hide_password=False)
+    through = server.line.url(server.store.url)
     begin = 1 if stride == 1 or moment is Moment.BEFORE else 1 + stride // 2
     for request in itertools.count(begin, stride):
         prefix = f"{{{fresh_name()}}}:" if isinstance(server.store, RedisStore) else fresh_name()

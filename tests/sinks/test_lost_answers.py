@@ -8,7 +8,7 @@ import secrets
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import create_engine, text
 from tests.ledger.cutting import Cut, Moment, Wire
 
 from tidegate import Record, Span, Table, TopicPartition, open_ledger
@@ -28,7 +28,7 @@ def test_a_break_under_any_request_of_a_sink_is_an_outage_and_no_row_is_lost_or_
     server = request.getfixturevalue(name)
     wire = Wire(server.host, server.port)
     table = f"s{secrets.token_hex(6)}"
-    url = make_url(server.url).set(port=wire.port).render_as_string(hide_password=False)
+    url = wire.url(server.url)
     engine = create_engine(server.url)
     with engine.begin() as conn:
         conn.execute(text(f"CREATE TABLE {table} (n INTEGER PRIMARY KEY)"))

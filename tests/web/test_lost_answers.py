@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import make_url
 from tests.ledger.cutting import Cut, Moment, Wire
 
 from tidegate import Ledger, TopicPartition, open_ledger
@@ -28,7 +27,7 @@ class Place:
         prefix = f"{{t{secrets.token_hex(4)}}}:"
         self.ledger: Ledger[Any] = open_ledger(redis.url, prefix=prefix)
         self.ledger.claim("billing", [TopicPartition("orders", 0)])
-        url = make_url(redis.url).set(port=self.wire.port).render_as_string(hide_password=False)
+        url = self.wire.url(redis.url)
         self.served = Served.start(
             folder,
             "--allow-changes",
