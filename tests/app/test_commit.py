@@ -17,7 +17,7 @@ from tidegate.core.batches import TURN, Batch
 from tidegate.core.policies import Backoff, DeadLetter, Delivery, Fail, FailurePolicy, Retry, Skip
 from tidegate.core.records import Record, TopicPartition
 from tidegate.core.work import Span
-from tidegate.errors import Fenced, HeldTooLong, LedgerUnavailable
+from tidegate.errors import Fenced, HeldTooLong, LedgerConflict, LedgerUnavailable, StatementTooLong
 from tidegate.ledger import Limits, MemoryLedger
 from tidegate.ledger.memory import MemoryTransaction
 from tidegate.ledger.threads import Threads
@@ -342,6 +342,35 @@ def test_a_record_that_takes_too_long_by_itself_is_tried_twice_for_a_process_may
         with pytest.raises(HeldTooLong):
             commit.run()
         assert desk.ledger.data.get("seen", []) == []
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        HeldTooLong("billing", "Do less", seconds=11, hold=10),
+        StatementTooLong("no answer, twice"),
+        LedgerConflict("a deadlock"),
+    ],
+    ids=lambda trouble: type(trouble).__name__,
+)
+def test_at_most_once_records_are_not_handled_again_because_parking_one_of_them_failed(trouble: Exception) -> None:
+    desk = Desk()
+    desk.fails_at(1, 1)
+    begin, troubles = desk.ledger._detached, [trouble]
+
+    @contextmanager
+    def troubled(work: Any) -> Iterator[Any]:
+        with begin(work) as tx:
+            yield tx
+            if troubles:
+                raise troubles.pop()
+
+    desk.ledger._detached = troubled  # type: ignore[method-assign]
+    commit = desk.commit(DeadLetter(), Delivery.AT_MOST_ONCE)
+    result = commit.run()
+    assert desk.calls == ALL
+    assert [parked.letter.record.offset for parked in desk.ledger.dead_letters(GROUP)] == [1]
+    assert sum(isinstance(event, DeadLettered) for event in commit.events(result)) == 1
 
 
 def test_at_most_once_one_record_that_takes_too_long_is_an_error_that_names_it() -> None:

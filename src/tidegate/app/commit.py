@@ -286,6 +286,8 @@ class Commit:
 
     def _handle_and_park(self) -> None:
         handled, conflicts = self._run_outside(), 0
+        # If parking fails in a way that a smaller attempt may mend, that attempt handles none of these records again.
+        self._tries = {**self._tries, **_settled(self._records, handled)}
         while handled.parked:
             try:
                 with self._ledger.detached(self.claims, self._spans) as tx:
