@@ -121,6 +121,19 @@ def test_arrays_of_json_are_arrays_of_postgres(on_postgres: Place, mode: str) ->
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", ["json[]", "jsonb[]"])
+def test_elements_of_an_array_of_json_are_the_values_that_were_sent(on_postgres: Place, kind: str, mode: str) -> None:
+    """Objects stay objects and numbers numbers, from JSON and from Arrow; a JSON null is NULL."""
+    sent = ['[{"a": 1}, [1, 2], "x", "5", 5, true, null]', '["q\\"\\\\"]', "[]", '"{1,NULL}"']
+    expected: list[Any] = [[{"a": 1}, [1, 2], "x", "5", 5, True, None], ['q"\\'], [], [1, None]]
+    assert stored(on_postgres, kind, sent, mode) == expected
+    name = on_postgres.create(f"id bigint PRIMARY KEY, v {kind}")
+    target = Target(on_postgres.engine, Table(name, key="id", mode=mode))
+    on_postgres.write(target, target.fit(pa.record_batch({"id": [1], "v": [[{"a": "x"}]]})))
+    assert on_postgres.rows(name) == [(1, [{"a": "x"}])]
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_labels_of_mysql_are_the_same_if_their_collation_says_so(on_mysql: Place, mode: str) -> None:
     def put(kind: str, collation: str, values: list[str]) -> list[Any]:
         """What is stored, ``None`` for misfits, and ... for what the server refuses."""
