@@ -121,6 +121,39 @@ def test_arrays_of_json_are_arrays_of_postgres(on_postgres: Place, mode: str) ->
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", ["json[]", "jsonb[]"])
+def test_elements_of_an_array_of_json_are_the_values_that_were_sent(on_postgres: Place, kind: str, mode: str) -> None:
+    """Objects stay objects and numbers numbers, from JSON and from Arrow; a JSON null is NULL."""
+    sent = ['[{"a": 1}, [1, 2], "x", "5", 5, true, null]', '["q\\"\\\\"]', "[]", '"{1,NULL}"']
+    expected: list[Any] = [[{"a": 1}, [1, 2], "x", "5", 5, True, None], ['q"\\'], [], [1, None]]
+    assert stored(on_postgres, kind, sent, mode) == expected
+    name = on_postgres.create(f"id bigint PRIMARY KEY, v {kind}")
+    target = Target(on_postgres.engine, Table(name, key="id", mode=mode))
+    on_postgres.write(target, target.fit(pa.record_batch({"id": [1], "v": [[{"a": "x"}]]})))
+    assert on_postgres.rows(name) == [(1, [{"a": "x"}])]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", ["FLOAT(7,2)", "DOUBLE(20,2)"])
+def test_a_float_with_a_scale_takes_no_digits_that_the_server_would_round(
+    on_mysql: Place, kind: str, mode: str
+) -> None:
+    """The server rounds them without a warning. In FLOAT, digits beyond single precision are no digits."""
+    values = ["1.25", "0.1", "1.255", "-0.001", "7", "1e-9", "-0.0", "4e4", "0.10000000149011612"]
+    nearest = 0.1 if kind == "FLOAT(7,2)" else ...
+    assert stored(on_mysql, kind, values, mode) == [1.25, 0.1, ..., ..., 7, ..., 0, 40000, nearest]
+    if kind == "DOUBLE(20,2)":
+        large = ["12345678901234.56", "123456789012345.67", "100000000000000000", "12345678901234.567"]
+        assert stored(on_mysql, kind, large, mode) == [12345678901234.56, 123456789012345.67, 1e17, ...]
+        return
+    name = on_mysql.create(f"{KEY['mysql']}, v {kind}")
+    target = Target(on_mysql.engine, Table(name, key="id", mode=mode))
+    batch = pa.record_batch({"id": [1, 2, 3, 4], "v": pa.array([0.1, 0.125, 1e38, None], pa.float32())})
+    assert [misfit.place for misfit in target.fit(batch).misfits] == [1]
+    assert [misfit.place for misfit in target.read(feed([b'{"id": 5, "v": 1.5e39}', b'{"id": 6}'])).misfits] == [0]
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_labels_of_mysql_are_the_same_if_their_collation_says_so(on_mysql: Place, mode: str) -> None:
     def put(kind: str, collation: str, values: list[str]) -> list[Any]:
         """What is stored, ``None`` for misfits, and ... for what the server refuses."""

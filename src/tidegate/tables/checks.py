@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, time
 from typing import Any
@@ -66,6 +67,18 @@ def _double(array: Any, column: Column) -> _Problems:
         beyond = pc.and_(pc.greater(pc.abs(array), column.largest), pc.is_finite(array))
         if pc.any(beyond).as_py():
             yield "a number too large for the column", _places(beyond)
+    if column.places is not None:
+        rounded = pc.not_equal(pc.round(array, column.places), array)
+        long = [place for place in _places(rounded) if _is_rounded(array[place].as_py(), column)]
+        yield f"a number with more than {column.places} digits after the point, which the column would round", long
+
+
+def _is_rounded(number: float, column: Column) -> bool:
+    """Whether rounding changes a number; in single precision the digits beyond that do not count."""
+    kept = round(number, column.places)
+    if kept == number or column.largest is None:
+        return kept != number
+    return struct.pack("f", kept) != struct.pack("f", number)
 
 
 def _decimal(array: Any, column: Column) -> _Problems:

@@ -72,6 +72,8 @@ class Column:
     """Timestamp: whether the type has a time zone; if not, the time is stored in UTC."""
     largest: float | None = None
     """Double: the greatest finite number, if the column has single precision."""
+    places: int | None = None
+    """Double that the database would round: the digits after the point that it keeps."""
     takes_nan: bool = True
     takes_infinity: bool = True
     takes_nul: bool = True

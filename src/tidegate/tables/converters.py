@@ -186,10 +186,12 @@ def _array_literal(raw: bytes, element: Column, dimensions: int = 1) -> str:
         if not all(part[:1] == b"[" for part in parts):
             raise Unfit("an array whose elements are arrays and others")
         return "{" + ",".join(_array_literal(part, element, dimensions + 1) for part in parts) + "}"
-    convert = converter(element)
     found = [None if part == b"null" else lenient(part, element) for part in parts]
+    if element.type.name is not TypeName.JSON:  # which is text already: the converter would make a JSON string of it
+        convert = converter(element)
+        found = [None if value is None else convert(value) for value in found]
     try:
-        values = pa.array([None if value is None else convert(value) for value in found], element.arrow)
+        values = pa.array(found, element.arrow)
     except (pa.ArrowException, OverflowError):
         raise Unfit("an array with an element that does not fit") from None
     for why in problems_of(values, element).values():

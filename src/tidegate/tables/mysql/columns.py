@@ -154,6 +154,7 @@ def _facts(data_type: str, column_type: str, row: Any) -> Mapping[str, Any]:
             "takes_nan": False,
             "takes_infinity": False,
             "largest": largest,
+            "places": None if scale is None else int(scale),
             "is_settled": scale is None and not unsigned,  # FLOAT(7,4) has a narrower range
         }
     if data_type == "decimal":
