@@ -107,7 +107,13 @@ CREATE TABLE IF NOT EXISTS {prefix}history (
     consumer_group VARCHAR NOT NULL, bucket BIGINT NOT NULL, records BIGINT NOT NULL);
 CREATE TABLE IF NOT EXISTS {prefix}changes (id VARCHAR PRIMARY KEY, "at" TIMESTAMP NOT NULL);
 """
+# Bytes are compared, also if the setting default_collation of the database ignores case.
+_TABLES = _TABLES.replace("VARCHAR", "VARCHAR COLLATE C")
 _VERSION = 1
+_HAS_TABLE = """
+SELECT 1 FROM duckdb_tables() WHERE lower(table_name) = lower(?)
+   AND database_name = current_database() AND schema_name = current_schema()
+"""
 
 _STATE = ("next_offset", "epoch", "owner", "commit_token", "seq", "cluster_id", "topic_id", "deployment")
 _OPEN = ("open_seq", "open_start", "open_end", "open_records", "open_epoch", "open_owner", "open_since")
@@ -248,7 +254,7 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
 
     def _version(self, conn: duckdb.DuckDBPyConnection) -> int:
         name = f"{self._prefix}schema"
-        if not conn.execute("SELECT 1 FROM duckdb_tables() WHERE lower(table_name) = lower(?)", [name]).fetchall():
+        if not conn.execute(_HAS_TABLE, [name]).fetchall():
             return 0
         ((version,),) = conn.execute(f"SELECT COALESCE(max(version), 0) FROM {name}").fetchall()
         if version > _VERSION:
@@ -277,6 +283,12 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
                 f"cannot open the ledger at {self}: {who} has the file {self._file.path} open, and DuckDB allows one "
                 "process at a time, even to read. Stop that process first; to work in several processes, use a server "
                 "such as PostgreSQL"
+            )
+        if "different configuration" in why:
+            return LedgerUnavailable(
+                f"cannot open the ledger at {self}: this process has the file {self._file.path} open with a different "
+                "configuration. Open it with `duckdb.connect` without `config` and `read_only`, and set options with "
+                "SET GLOBAL"
             )
         if "Permission denied" in why or "Read-only file system" in why:
             return LedgerDenied(f"cannot open the ledger at {self}: {why}. This process has to be able to write it")
@@ -374,7 +386,9 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
         if isinstance(error, _FATAL):
             self._file.reopen()
             return ConnectionLost(f"{text}; the file is opened anew, which needs its other connections to be closed")
-        if isinstance(error, duckdb.OutOfMemoryException) or _FULL.search(text):
+        # Errors of other classes may quote a value of the record, which may be any text.
+        is_full = isinstance(error, duckdb.OperationalError) and _FULL.search(text)
+        if is_full or isinstance(error, duckdb.OutOfMemoryException):
             return NoWrites(text)
         if isinstance(error, duckdb.TransactionException) and _CONFLICT.search(text):
             return Conflict(text)
