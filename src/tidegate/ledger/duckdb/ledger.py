@@ -38,7 +38,7 @@ from tidegate.ledger.duckdb.transaction import (
     first_line,
     give_up,
 )
-from tidegate.ledger.ledger import LETTER_HEAD, Decide, Ledger, Rows
+from tidegate.ledger.ledger import LETTER_HEAD, TABLE_PREFIX, Decide, Ledger, Rows
 from tidegate.ledger.once import Once
 from tidegate.ledger.sql.codec import (
     as_entry,
@@ -180,7 +180,7 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
 
     transaction_class = DuckdbTransaction
 
-    def __init__(self, path: str | Path, *, prefix: str = "tidegate_", limits: Limits | None = None) -> None:
+    def __init__(self, path: str | Path, *, prefix: str = TABLE_PREFIX, limits: Limits | None = None) -> None:
         super().__init__(limits)
         prefix = argument("prefix", Label, prefix)
         if not prefix.isidentifier() or len(prefix) > 40:
@@ -194,7 +194,7 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
         self._forget_at = 0.0
 
     @classmethod
-    def from_url(cls, url: str, *, prefix: str = "tidegate_", limits: Limits | None = None) -> Self:
+    def from_url(cls, url: str, *, prefix: str = TABLE_PREFIX, limits: Limits | None = None) -> Self:
         """Open the ledger at a URL: ``duckdb:///shop.duckdb``, or ``duckdb:////var/lib/shop.duckdb``."""
         scheme, _, name = url.partition(":///")
         if scheme != "duckdb" or not name or name.startswith(":") or "?" in name:
