@@ -22,7 +22,7 @@ from tidegate.core.arguments import (
     convert_arguments,
 )
 from tidegate.core.batches import BatchBounds
-from tidegate.core.columns import Delimiter, FieldPath, Nulls, Tombstones, TypeWord, UnknownFields
+from tidegate.core.columns import COMMA, EMPTY, Delimiter, FieldPath, Nulls, Tombstones, TypeWord, UnknownFields
 from tidegate.core.masks import Masked, shown
 from tidegate.core.policies import (
     Backoff,
@@ -80,9 +80,6 @@ class OnError(StrEnum):
         return policy
 
 
-_COMMA, _EMPTY = ",", ("",)
-
-
 class TableMode(StrEnum):
     """How a record changes the table."""
 
@@ -100,6 +97,9 @@ class SinkFormat(StrEnum):
     CSV = "csv"
 
 
+_UNKNOWN = UnknownFields(Table.unknown)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class IntoSettings(Masked):
     """The table that records are written to; ``types`` declares columns and their types."""
@@ -108,15 +108,15 @@ class IntoSettings(Masked):
     schema: Label | None = None
     key: tuple[str, ...] = ()
     mode: TableMode = TableMode.APPEND
-    create: bool = False
-    evolve: bool = False
+    create: bool = Table.create
+    evolve: bool = Table.evolve
     types: Mapping[Label, TypeWord] = field(default_factory=dict)
     add: tuple[str, ...] = ()
     tombstones: Tombstones | None = None
-    exact: bool = False
-    unknown: UnknownFields = UnknownFields.IGNORE
-    ignore_case: bool = True
-    most_columns: Count = 200
+    exact: bool = Table.exact
+    unknown: UnknownFields = _UNKNOWN
+    ignore_case: bool = Table.ignore_case
+    most_columns: Count = Table.most_columns
 
     def __post_init__(self) -> None:
         convert_arguments(self)
@@ -141,9 +141,9 @@ def check_csv(said: Any, *, is_csv: bool) -> None:
     if is_csv != bool(said.fields):
         raise ConfigurationError("'fields' names the fields of a line of CSV: it goes with format = \"csv\"")
     for name, usual, what in (
-        ("delimiter", _COMMA, "stands between the fields of CSV"),
+        ("delimiter", COMMA, "stands between the fields of CSV"),
         ("header", False, "says whether CSV comes with a line of names"),
-        ("nulls", _EMPTY, "names the texts of CSV that are null"),
+        ("nulls", EMPTY, "names the texts of CSV that are null"),
     ):
         if getattr(said, name) != usual and not is_csv:
             raise ConfigurationError(f"'{name}' {what}: it goes with format = \"csv\"")
@@ -158,9 +158,9 @@ class SinkSettings(Masked):
     group: Label | None = None
     format: SinkFormat = SinkFormat.JSON
     fields: tuple[str, ...] = ()
-    delimiter: Delimiter = _COMMA
+    delimiter: Delimiter = COMMA
     header: bool = False
-    nulls: Nulls = _EMPTY
+    nulls: Nulls = EMPTY
     columns: Mapping[Label, Label] = field(default_factory=dict)
     on_error: OnError = OnError.DEAD_LETTER
 
@@ -178,7 +178,8 @@ class SinkSettings(Masked):
         return {name: getattr(self, name) for name in plain} | {"into": self.into.shown()}
 
 
-# With age=0, a transaction takes the records that arrived during the previous one: small at low load, large at high.
+# With age=0, a transaction takes the records that arrived during the previous one. So latency is low with few records,
+# and batches are large with many.
 _WHATEVER_IS_THERE = BatchBounds(count=10_000, bytes=4 << 20, age=0.0)
 _EARLIEST = Earliest()
 _BACKOFF = Backoff()
@@ -252,21 +253,14 @@ class ListenerSettings(Masked):
     def defaults(self) -> dict[str, Any]:
         """Return these settings as keyword arguments of a listener's specification."""
         policy = self.on_error.policy
-        return {
-            "delivery": self.delivery,
-            "commit": self.commit,
-            "lag_guard": self.lag_guard,
-            "protocol": self.protocol,
-            "start": StartStrategy(self.start, self.deployment),
-            "batch": self.batch,
-            "buffer_bytes": self.buffer_bytes,
-            "on_error": Retry(self.retries, self.backoff, policy) if self.retries else policy,
-            "out_of_range": self.out_of_range,
-            "recreated": self.recreated,
-            "mirror": self.mirror,
-            "threads": self.threads,
-            "session_timeout": self.session_timeout,
-        }
+        parts = ("deployment", "retries", "backoff")
+        given = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in parts}
+        given["start"] = StartStrategy(self.start, self.deployment)
+        given["on_error"] = Retry(self.retries, self.backoff, policy) if self.retries else policy
+        return given
+
+
+_LISTENER = ListenerSettings()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -285,7 +279,7 @@ class Settings(Masked):
 
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
     ledger: LedgerSettings = LedgerSettings()
-    listener: ListenerSettings = ListenerSettings()
+    listener: ListenerSettings = _LISTENER
     observe: ObserveSettings = ObserveSettings()
     sink: Mapping[str, SinkSettings] = field(default_factory=dict)
 
@@ -343,11 +337,11 @@ class RunSettings(Masked):
     collect: Amount = 10_000
     per_batch: bool = False
     commit: CommitMode | None = None
-    delivery: Delivery = Delivery.EXACTLY_ONCE
-    start: Start = _EARLIEST
+    delivery: Delivery = _LISTENER.delivery
+    start: Start = _LISTENER.start
     deployment: Label | None = None
-    out_of_range: OutOfRange = OutOfRange.STOP
-    recreated: Recreated = Recreated.STOP
+    out_of_range: OutOfRange = _LISTENER.out_of_range
+    recreated: Recreated = _LISTENER.recreated
 
     def __post_init__(self) -> None:
         convert_arguments(self)
@@ -397,9 +391,9 @@ class PipelineSettings(Masked):
     ledger: LedgerSettings | None = None
     format: PipelineFormat = PipelineFormat.JSON
     fields: tuple[str, ...] = ()
-    delimiter: Delimiter = ","
+    delimiter: Delimiter = COMMA
     header: bool = False
-    nulls: Nulls = ("",)
+    nulls: Nulls = EMPTY
     schema: Mapping[FieldPath, TypeWord] = field(default_factory=dict)
     columns: Mapping[Label, Label] = field(default_factory=dict)
     where: Label | None = None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import duckdb
 import pytest
 from tests.processes import ended, running
 
-from tidegate import App, ConfigurationError, DeadLetter, Record, Span, Table, TopicPartition, open_ledger
+from tidegate import App, Claim, ConfigurationError, DeadLetter, Record, Span, Table, TopicPartition, open_ledger
 from tidegate.core.findings import Verdict, this_machine
 from tidegate.errors import (
     LedgerConflict,
@@ -131,6 +132,71 @@ def test_a_writer_that_waits_in_vain_names_the_thread_that_holds_the_file(ledger
         ledger.pause(GROUP)
 
 
+def move_in_a_fork(ledger: DuckdbLedger, claims: Mapping[TopicPartition, Claim]) -> None:
+    """What a forked process does with the ledger that its parent has open."""
+    with pytest.raises(LedgerUnavailable, match="was forked.*Open the ledger in one process only"):
+        ledger.transact(claims, [SPAN])
+    with pytest.raises(LedgerUnavailable, match="was forked"):
+        ledger.read(GROUP)
+    ledger.close()
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["between transactions", "inside of one"])
+def test_a_forked_process_is_refused_and_leaves_the_file_alone(ledger: DuckdbLedger, path: Path, inside: bool) -> None:
+    claims = ledger.claim(GROUP, [ORDERS])
+    fork = multiprocessing.get_context("fork")
+
+    def forked(*_: object) -> None:
+        child = fork.Process(target=move_in_a_fork, args=(ledger, claims))
+        child.start()
+        child.join(180)
+        assert child.exitcode == 0
+
+    if not inside:
+        forked()
+    ledger.transact(claims, [SPAN], lambda tx: (bill(tx, 1), forked() if inside else None))
+    ledger.close()
+    assert (position(ledger), bills(path)) == (3, [(1, 1)])
+
+
+# What else is in the database
+
+
+def test_names_that_differ_in_case_are_different_even_if_the_database_compares_without_case(
+    ledger: DuckdbLedger, path: Path
+) -> None:
+    with duckdb.connect(path) as conn:
+        conn.execute("SET GLOBAL default_collation = 'NOCASE'")
+        ledger.claim(GROUP, [ORDERS], 5)
+        assert ledger.claim(GROUP.upper(), [ORDERS], 9)[ORDERS].position == 9
+        assert ledger.read(GROUP).positions[ORDERS].next_offset == 5
+        assert ledger.pause(GROUP.upper())
+        assert not ledger.read(GROUP).paused
+        assert sorted(ledger.read_all()) == [GROUP.upper(), GROUP]
+
+
+def test_a_ledger_in_another_schema_or_in_an_attached_file_is_not_this_one(
+    ledger: DuckdbLedger, path: Path, tmp_path: Path
+) -> None:
+    with open_ledger(f"duckdb:///{tmp_path}/other.duckdb") as other:
+        other.create()
+    with duckdb.connect(path) as conn:
+        conn.execute("CREATE SCHEMA old")
+        conn.execute("CREATE TABLE old.tidegate_schema (version INTEGER)")
+        conn.execute(f"ATTACH '{tmp_path}/other.duckdb' AS other")
+        ledger.claim(GROUP, [ORDERS], 5)
+        assert position(ledger) == 5
+        assert conn.execute("SELECT count(*) FROM other.tidegate_positions").fetchall() == [(0,)]
+
+
+def test_other_connections_with_another_configuration_are_named_as_the_cause(ledger: DuckdbLedger, path: Path) -> None:
+    with (
+        duckdb.connect(path, config={"memory_limit": "200MB"}),
+        pytest.raises(LedgerUnavailable, match=r"different configuration.*without `config` and `read_only`"),
+    ):
+        ledger.create()
+
+
 # Nobody else ends the transaction
 
 
@@ -140,6 +206,7 @@ def test_a_writer_that_waits_in_vain_names_the_thread_that_holds_the_file(ledger
         *("COMMIT", "ROLLBACK", "ABORT", "END", "BEGIN", "/* x */ commit -- y", "SELECT 1; COMMIT", "CHECKPOINT"),
         *("PREPARE p AS SELECT 1", "EXECUTE p", "SET threads = 1", "USE memory", "ATTACH ':memory:' AS m", "DETACH m"),
         *("LOAD json", "IMPORT DATABASE 'x'", "EXPORT DATABASE 'x'", "CALL force_checkpoint()", "VACUUM", ""),
+        *("EXPLAIN ANALYZE COMMIT", "EXPLAIN ANALYZE ROLLBACK"),
     ],
 )
 @pytest.mark.parametrize("swallows", [False, True])
@@ -385,6 +452,9 @@ def test_a_full_disk_refuses_the_work_whole_and_takes_it_later(path: Path) -> No
         ("INSERT INTO bills VALUES (1, NULL)", Blame.RECORD),
         ("INSERT INTO bills VALUES ('x', 1)", Blame.RECORD),
         ("INSERT INTO bills VALUES (99999999999, 1)", Blame.RECORD),
+        ("INSERT INTO bills VALUES ('No space left on device', 1)", Blame.RECORD),
+        ("INSERT INTO bills VALUES ('Could not write', 1)", Blame.RECORD),
+        ("SELECT error('Read-only file system')", Blame.RECORD),
         ("INSERT INTO nowhere VALUES (1)", Blame.DATABASE),
         ("INSERT INTO bills (nothing) VALUES (1)", Blame.DATABASE),
         ("INSER", Blame.DATABASE),

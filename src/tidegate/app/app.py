@@ -171,7 +171,7 @@ class App:
         into: Table | str,
         group: str | None = None,
         partitions: Iterable[TopicPartition] = (),
-        format: FormatChoice = "json",
+        format: FormatChoice = Sink.format,
         columns: Mapped | None = None,
         **settings: Any,
     ) -> Listener:

@@ -9,7 +9,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from tidegate.core.arguments import Accepts, ByteCount, ClientConfig, ThreadCount, argument, convert_arguments, several
-from tidegate.core.batches import BatchBounds, Bounds
+from tidegate.core.batches import Bounds
 from tidegate.core.policies import (
     CommitStrategy,
     Delivery,
@@ -28,6 +28,7 @@ from tidegate.core.records import TopicPartition, check_group, check_topic
 from tidegate.core.text import is_text
 from tidegate.errors import ConfigurationError
 from tidegate.kafka.delivery import Outgoing
+from tidegate.settings import ListenerSettings
 
 __all__ = ["ListenerSpec", "Topics", "refuse_to_return", "returns_records"]
 
@@ -162,9 +163,7 @@ class Topics:
         return [self.pattern if self.pattern.startswith("^") else f"^{self.pattern}"]
 
 
-# A transaction takes all records that arrived during the previous one. So latency is low with few records, and batches
-# are large with many.
-_WHATEVER_IS_THERE = BatchBounds(count=10_000, bytes=4 << 20, age=0.0)
+_DEFAULT = ListenerSettings()
 _EARLIEST = StartStrategy()
 _FAIL = Fail()
 
@@ -177,21 +176,21 @@ class ListenerSpec:
 
     topics: Annotated[Topics, Accepts("topics", Topics.of)]
     group: Annotated[str, Accepts("the name of a group", check_group)]
-    delivery: Delivery = Delivery.EXACTLY_ONCE
-    commit: CommitStrategy = CommitStrategy.SYNCHRONOUS
+    delivery: Delivery = _DEFAULT.delivery
+    commit: CommitStrategy = _DEFAULT.commit
     start: Strategy = _EARLIEST
-    batch: Bounds = _WHATEVER_IS_THERE
-    buffer_bytes: ByteCount = 32 << 20
+    batch: Bounds = _DEFAULT.batch
+    buffer_bytes: ByteCount = _DEFAULT.buffer_bytes
     on_error: FailurePolicy = _FAIL
-    protocol: GroupProtocol = GroupProtocol.COOPERATIVE
-    out_of_range: OutOfRange = OutOfRange.STOP
-    recreated: Recreated = Recreated.STOP
+    protocol: GroupProtocol = _DEFAULT.protocol
+    out_of_range: OutOfRange = _DEFAULT.out_of_range
+    recreated: Recreated = _DEFAULT.recreated
     lag_guard: Guard | None = None
-    mirror: bool = False
-    threads: ThreadCount = 1
+    mirror: bool = _DEFAULT.mirror
+    threads: ThreadCount = _DEFAULT.threads
     workers: ThreadCount | None = None
     ordering: Ordering = Ordering.PARTITION
-    session_timeout: SessionTimeout = 45.0
+    session_timeout: SessionTimeout = _DEFAULT.session_timeout
     on_assigned: Callback | None = None
     on_revoked: Callback | None = None
     on_lost: Callback | None = None

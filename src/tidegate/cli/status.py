@@ -27,6 +27,7 @@ from tidegate.cli.options import (
 from tidegate.cli.output import Heading, counted, document, line, said, table, unbroken
 from tidegate.operate import GroupStatus, Overview, Summaries
 from tidegate.operate.states import State
+from tidegate.operate.status import WINDOW
 
 __all__ = ["status"]
 
@@ -78,7 +79,7 @@ def status(
     *,
     watch: _Watch = False,
     every: _Every = 2.0,
-    window: _Window = 60.0,
+    window: _Window = WINDOW,
     member: _Member = None,
     check: _Check = False,
     no_kafka: NoKafka = False,

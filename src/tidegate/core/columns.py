@@ -10,6 +10,8 @@ from tidegate.core.arguments import Accepts
 from tidegate.core.text import is_text
 
 __all__ = [
+    "COMMA",
+    "EMPTY",
     "Delimiter",
     "EpochUnit",
     "FieldPath",
@@ -138,6 +140,9 @@ TypeWord: TypeAlias = Annotated[
 FieldPath: TypeAlias = Annotated[str, Accepts("the name of a field, or a path such as 'address.city'", _path)]
 """The name of a field of the record's value, or the path to a nested one."""
 
+COMMA = ","
+"""The usual delimiter of CSV."""
+
 Delimiter: TypeAlias = Annotated[str, Accepts("one character, and neither a quote nor an end of line", _delimiter)]
 """The character between the fields of a CSV line."""
 
@@ -148,6 +153,9 @@ def _nulls(given: Any) -> tuple[str, ...] | None:
     is_list = isinstance(given, (list, tuple, set, frozenset))
     return tuple(given) if is_list and all(is_text(each) for each in given) else None
 
+
+EMPTY = ("",)
+"""The text that usually means null in CSV: the empty field."""
 
 Nulls: TypeAlias = Annotated[tuple[str, ...], Accepts("a text, or a list of the texts that stand for null", _nulls)]
 """The texts that mean null in CSV."""

@@ -51,6 +51,7 @@ from tidegate.ledger.watch import GRACE, Watch
 
 __all__ = [
     "LETTER_HEAD",
+    "TABLE_PREFIX",
     "Claims",
     "Decide",
     "Ledger",
@@ -59,6 +60,9 @@ __all__ = [
     "new_owner",
 ]
 
+
+TABLE_PREFIX = "tidegate_"
+"""What the names of a ledger's tables begin with, unless a prefix is passed."""
 
 LETTER_HEAD = 200
 """How many characters or bytes of a dead letter's texts and payloads a list needs."""

@@ -21,7 +21,10 @@ from tidegate.operate.states import Observation, Past, Seen, State, ask_members,
 if TYPE_CHECKING:
     from tidegate.kafka.cluster import LogEnds, Survey
 
-__all__ = ["Ends", "GroupStatus", "GroupSummary", "Overview", "PartitionStatus", "Summaries", "plain"]
+__all__ = ["WINDOW", "Ends", "GroupStatus", "GroupSummary", "Overview", "PartitionStatus", "Summaries", "plain"]
+
+WINDOW = 60.0
+"""Seconds over which states are judged, unless a window is passed."""
 
 
 def plain(value: Any) -> Any:
@@ -173,7 +176,7 @@ class Overview:
         ledger: Ledger[Any],
         survey: Survey | None = None,
         *,
-        window: float = 60.0,
+        window: float = WINDOW,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """``window`` is the time in seconds over which states are judged. Without a ``survey``, Kafka is not asked."""

@@ -25,6 +25,7 @@ from tidegate.core.text import is_text
 from tidegate.errors import ConfigurationError
 from tidegate.java.jars import Jars, pyspark_jars
 from tidegate.java.runtime import find_java
+from tidegate.settings import SparkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,6 +63,8 @@ def _artifact(jar: Path) -> str:
 DEFAULT_CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
 """Spark's own connector to Kafka. It fits every Spark 4.0 release."""
 
+_DEFAULT = SparkSettings()
+
 BYTES_PER_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
 MOST_BYTES_PER_BATCH = 8 << 20
 """Bytes of records that a Python worker receives at once. Making rows of them takes several times as much memory."""
@@ -93,7 +96,7 @@ class SparkOptions(Masked):
     ``None`` if the cluster already has them. ``conf`` holds Spark's own settings; they override Tidegate's.
     """
 
-    master: Label = "local[*]"
+    master: Label = _DEFAULT.master
     connector: Label | None = DEFAULT_CONNECTOR
     conf: Annotated[Mapping[str, str | int | float | bool], Accepts("a mapping of Spark's settings", _conf)] = field(
         default_factory=dict

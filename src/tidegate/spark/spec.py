@@ -12,6 +12,7 @@ from tidegate.core.policies import CommitMode, Delivery, OutOfRange, Recreated, 
 from tidegate.core.records import check_group, check_topic
 from tidegate.core.text import is_text
 from tidegate.errors import ConfigurationError
+from tidegate.settings import RunSettings
 from tidegate.spark.rows import is_path
 from tidegate.tables.csv_format import CsvFormat
 from tidegate.tables.feed import Source, sources_of
@@ -30,6 +31,7 @@ Transform: TypeAlias = "str | Callable[[DataFrame], DataFrame]"
 ValueFormat: TypeAlias = str | CsvFormat
 """``"json"``, ``"text"``, ``"bytes"`` or ``CsvFormat([…])``."""
 
+_DEFAULT = RunSettings()
 _NAMES = ("json", "text", "bytes")
 _FORMATS = "'json', 'text', 'bytes' or CsvFormat([…])"
 
@@ -57,14 +59,14 @@ class PipelineSpec:
     where: Label | None = None
     transform: Annotated[Any, Accepts("SQL, or a function of a DataFrame", _transform)] | None = None
     commit: CommitMode | None = None
-    delivery: Delivery = Delivery.EXACTLY_ONCE
+    delivery: Delivery = _DEFAULT.delivery
     start: Strategy = field(default_factory=StartStrategy)
-    out_of_range: OutOfRange = OutOfRange.STOP
-    recreated: Recreated = Recreated.STOP
-    max_records: Count = 200_000
-    collect: Amount = 10_000
-    per_batch: bool = False
-    max_bytes: ByteCount = 256 << 20
+    out_of_range: OutOfRange = _DEFAULT.out_of_range
+    recreated: Recreated = _DEFAULT.recreated
+    max_records: Count = _DEFAULT.max_records
+    collect: Amount = _DEFAULT.collect
+    per_batch: bool = _DEFAULT.per_batch
+    max_bytes: ByteCount = _DEFAULT.max_bytes
 
     def __post_init__(self) -> None:
         convert_arguments(self)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from tidegate.core.arguments import Accepts, argument
-from tidegate.core.columns import Delimiter, Nulls
+from tidegate.core.columns import COMMA, EMPTY, Delimiter, Nulls
 from tidegate.core.text import is_text
 from tidegate.errors import ConfigurationError
 from tidegate.tables.feed import Feed
@@ -38,7 +38,7 @@ class CsvFormat:
     """
 
     def __init__(
-        self, fields: Sequence[str], *, delimiter: str = ",", header: bool = False, nulls: str | Sequence[str] = ("",)
+        self, fields: Sequence[str], *, delimiter: str = COMMA, header: bool = False, nulls: str | Sequence[str] = EMPTY
     ) -> None:
         self.fields: tuple[str, ...] = argument("fields", _Fields, fields)
         self.delimiter: str = argument("delimiter", Delimiter, delimiter)

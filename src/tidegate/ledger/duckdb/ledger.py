@@ -38,7 +38,7 @@ from tidegate.ledger.duckdb.transaction import (
     first_line,
     give_up,
 )
-from tidegate.ledger.ledger import LETTER_HEAD, Decide, Ledger, Rows
+from tidegate.ledger.ledger import LETTER_HEAD, TABLE_PREFIX, Decide, Ledger, Rows
 from tidegate.ledger.once import Once
 from tidegate.ledger.sql.codec import (
     as_entry,
@@ -107,7 +107,13 @@ CREATE TABLE IF NOT EXISTS {prefix}history (
     consumer_group VARCHAR NOT NULL, bucket BIGINT NOT NULL, records BIGINT NOT NULL);
 CREATE TABLE IF NOT EXISTS {prefix}changes (id VARCHAR PRIMARY KEY, "at" TIMESTAMP NOT NULL);
 """
+# Bytes are compared, also if the setting default_collation of the database ignores case.
+_TABLES = _TABLES.replace("VARCHAR", "VARCHAR COLLATE C")
 _VERSION = 1
+_HAS_TABLE = """
+SELECT 1 FROM duckdb_tables() WHERE lower(table_name) = lower(?)
+   AND database_name = current_database() AND schema_name = current_schema()
+"""
 
 _STATE = ("next_offset", "epoch", "owner", "commit_token", "seq", "cluster_id", "topic_id", "deployment")
 _OPEN = ("open_seq", "open_start", "open_end", "open_records", "open_epoch", "open_owner", "open_since")
@@ -174,7 +180,7 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
 
     transaction_class = DuckdbTransaction
 
-    def __init__(self, path: str | Path, *, prefix: str = "tidegate_", limits: Limits | None = None) -> None:
+    def __init__(self, path: str | Path, *, prefix: str = TABLE_PREFIX, limits: Limits | None = None) -> None:
         super().__init__(limits)
         prefix = argument("prefix", Label, prefix)
         if not prefix.isidentifier() or len(prefix) > 40:
@@ -188,7 +194,7 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
         self._forget_at = 0.0
 
     @classmethod
-    def from_url(cls, url: str, *, prefix: str = "tidegate_", limits: Limits | None = None) -> Self:
+    def from_url(cls, url: str, *, prefix: str = TABLE_PREFIX, limits: Limits | None = None) -> Self:
         """Open the ledger at a URL: ``duckdb:///shop.duckdb``, or ``duckdb:////var/lib/shop.duckdb``."""
         scheme, _, name = url.partition(":///")
         if scheme != "duckdb" or not name or name.startswith(":") or "?" in name:
@@ -248,7 +254,7 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
 
     def _version(self, conn: duckdb.DuckDBPyConnection) -> int:
         name = f"{self._prefix}schema"
-        if not conn.execute("SELECT 1 FROM duckdb_tables() WHERE lower(table_name) = lower(?)", [name]).fetchall():
+        if not conn.execute(_HAS_TABLE, [name]).fetchall():
             return 0
         ((version,),) = conn.execute(f"SELECT COALESCE(max(version), 0) FROM {name}").fetchall()
         if version > _VERSION:
@@ -277,6 +283,12 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
                 f"cannot open the ledger at {self}: {who} has the file {self._file.path} open, and DuckDB allows one "
                 "process at a time, even to read. Stop that process first; to work in several processes, use a server "
                 "such as PostgreSQL"
+            )
+        if "different configuration" in why:
+            return LedgerUnavailable(
+                f"cannot open the ledger at {self}: this process has the file {self._file.path} open with a different "
+                "configuration. Open it with `duckdb.connect` without `config` and `read_only`, and set options with "
+                "SET GLOBAL"
             )
         if "Permission denied" in why or "Read-only file system" in why:
             return LedgerDenied(f"cannot open the ledger at {self}: {why}. This process has to be able to write it")
@@ -374,7 +386,9 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
         if isinstance(error, _FATAL):
             self._file.reopen()
             return ConnectionLost(f"{text}; the file is opened anew, which needs its other connections to be closed")
-        if isinstance(error, duckdb.OutOfMemoryException) or _FULL.search(text):
+        # Errors of other classes may quote a value of the record, which may be any text.
+        is_full = isinstance(error, duckdb.OperationalError) and _FULL.search(text)
+        if is_full or isinstance(error, duckdb.OutOfMemoryException):
             return NoWrites(text)
         if isinstance(error, duckdb.TransactionException) and _CONFLICT.search(text):
             return Conflict(text)

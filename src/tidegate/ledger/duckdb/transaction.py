@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -14,7 +15,7 @@ from weakref import WeakValueDictionary
 import duckdb
 
 from tidegate.core.work import Work
-from tidegate.errors import LedgerError, TransactionBroken
+from tidegate.errors import LedgerError, LedgerUnavailable, TransactionBroken
 from tidegate.ledger.transaction import Conflict, LockWaitOver, Transaction
 
 __all__ = [
@@ -31,10 +32,10 @@ __all__ = [
 
 # The statements that a handler may run. All others are refused: transaction control, and what may contain it (IMPORT
 # DATABASE runs a script), takes effect outside of the transaction (SET, ATTACH, INSTALL) or hides another statement
-# (EXECUTE).
+# (EXECUTE, and EXPLAIN, whose ANALYZE runs what it explains, even a COMMIT).
 _ALLOWED = {
     *("SELECT", "INSERT", "UPDATE", "DELETE", "MERGE_INTO", "COPY", "CREATE", "CREATE_FUNC", "ALTER", "DROP"),
-    *("EXPLAIN", "RELATION"),
+    "RELATION",
 }
 
 Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
@@ -181,18 +182,38 @@ class DuckdbFile:
         self._writing = threading.Lock()
         self._opening = threading.Lock()
         self._root: duckdb.DuckDBPyConnection | None = None
+        self._opened_by = 0  # the id of a process
         self._users: set[int] = set()
 
     def connect(self, user: int) -> duckdb.DuckDBPyConnection:
         """Open a connection; the file stays open until the last user has left."""
+        self._refuse_forks()
         with self._opening:
             self._users.add(user)
             if self._root is None:
-                self._root = duckdb.connect(self.path)
+                self._root, self._opened_by = duckdb.connect(self.path), os.getpid()
             return self._root.cursor()
+
+    def _refuse_forks(self) -> None:
+        """A fork inherits the open database, but not the lock on its file: it would write beside its parent.
+
+        It may also have inherited locks of this object as they were held, so this comes before them.
+        """
+        if self._is_inherited:
+            raise LedgerUnavailable(
+                f"cannot use the ledger in {self.path}: process {self._opened_by} has it open, from which this process "
+                "was forked, and DuckDB allows one process at a time. Open the ledger in one process only, and after "
+                "the fork"
+            )
+
+    @property
+    def _is_inherited(self) -> bool:
+        return self._root is not None and self._opened_by != os.getpid()
 
     def leave(self, user: int) -> None:
         """Close the file if this was its last user."""
+        if self._is_inherited:  # closing it would write to the file
+            return
         with self._opening:
             self._users.discard(user)
             if not self._users:
@@ -212,6 +233,7 @@ class DuckdbFile:
     @contextmanager
     def turn(self, within: float) -> Iterator[None]:
         """Hold the writers' lock of the file."""
+        self._refuse_forks()
         if not self._writing.acquire(timeout=within):
             raise LockWaitOver(
                 f"the write lock of {self.path} was not free within {within:g} s, held by thread {self.holder}"

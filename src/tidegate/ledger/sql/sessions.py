@@ -26,7 +26,7 @@ from tidegate.errors import (
     StatementTooLong,
     TransactionBroken,
 )
-from tidegate.ledger.ledger import Ledger
+from tidegate.ledger.ledger import TABLE_PREFIX, Ledger
 from tidegate.ledger.once import Once
 from tidegate.ledger.sql.codec import as_position, key_rows, letter_row
 from tidegate.ledger.sql.connections import line_of, revive_idle, watch_own, watch_users
@@ -147,7 +147,7 @@ class SqlSessions(Ledger[SqlTransaction]):
     engine: Engine
 
     def __init__(
-        self, engine: Engine, *, prefix: str = "tidegate_", limits: Limits | None = None, owned: bool = False
+        self, engine: Engine, *, prefix: str = TABLE_PREFIX, limits: Limits | None = None, owned: bool = False
     ) -> None:
         """``owned``: the engine was created for this ledger, and :meth:`close` disposes of it."""
         super().__init__(limits)
