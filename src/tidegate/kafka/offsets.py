@@ -162,7 +162,11 @@ class KafkaPositions(PositionStore[Transaction]):
         yield NoTransaction(Work.of(claims, spans))
 
     def read(self, group: str, partitions: Collection[TopicPartition] | None = None) -> GroupState:
-        """Return the positions that this process knows; those of other members are missing."""
+        """Return the positions that this process knows; those of other members are missing.
+
+        Members call this about once a second. So what is due is also committed when no more records arrive.
+        """
+        self._flush_in_time()
         rows = {
             tp: Position(tp, offset, 0, _OWNER, None, 0)
             for tp, offset in self._reached.items()
@@ -205,16 +209,21 @@ class KafkaPositions(PositionStore[Transaction]):
                     self._consumer.commit({tp: kept})
             case CommitStrategy.AUTOMATIC:
                 self._due.update(ends)
-                if time.monotonic() >= self._commit_at:
-                    self._flush(set(self._due))
-                    self._commit_at = time.monotonic() + _AUTOMATIC_SECONDS
+                self._flush_in_time()
             case other:
                 assert_never(other)
 
+    def _flush_in_time(self) -> None:
+        if self._due and time.monotonic() >= self._commit_at:
+            self._flush(set(self._due))
+            self._commit_at = time.monotonic() + _AUTOMATIC_SECONDS
+
     def _flush(self, partitions: set[TopicPartition]) -> None:
-        due = {tp: self._due.pop(tp) for tp in partitions}
+        due = {tp: end for tp, end in self._due.items() if tp in partitions}
         if due:
             self._consumer.commit(self._kept(due))
+            for tp in due:
+                del self._due[tp]
 
 
 def _starts(partitions: list[TopicPartition], start_at: StartAt) -> dict[TopicPartition, int]:
