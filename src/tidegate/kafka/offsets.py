@@ -59,7 +59,6 @@ class KafkaPositions(PositionStore[Transaction]):
 
     limits = Limits(retention=0)
     """Nothing is locked here, and there is no journal; listeners commit as often as with a ledger's default limits."""
-    knows_others = False
     silence = 0.0
     """Without Kafka there are no records either: the broker's outage is reported, and no other one."""
 
@@ -173,6 +172,11 @@ class KafkaPositions(PositionStore[Transaction]):
             if partitions is None or tp in partitions
         }
         return GroupState(group, False, rows)
+
+    def stored(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return what the members have committed. What is due here is committed first: others may wait for it."""
+        self._flush(set(self._due))
+        return {tp: kept.offset for tp, kept in self._committed(partitions).items()}
 
     def passing(self, error: BaseException, what: str) -> LedgerError | None:
         """Return ``None``: there is no database whose outage could be the reason."""
