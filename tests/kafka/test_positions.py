@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from uuid import uuid4
 
 import pytest
@@ -12,6 +14,7 @@ from tidegate import App, ConfigurationError, DeadLetter, Record, Transaction
 from tidegate.core.policies import CommitStrategy, Delivery
 from tidegate.core.records import TopicPartition
 from tidegate.core.work import Claim, Span
+from tidegate.kafka.cluster import Admin
 from tidegate.kafka.offsets import KafkaPositions
 from tidegate.sandbox import Kafka
 
@@ -48,6 +51,35 @@ def test_positions_kept_in_kafka_are_found_again(kafka: Kafka, amounts: str, str
     assert seen == list(range(COUNT))
     consume()
     assert len(seen) == COUNT, "the second run has nothing left to do"
+
+
+def test_the_automatic_strategy_commits_the_last_records_though_no_more_arrive(kafka: Kafka) -> None:
+    topic, group = f"quiet-{uuid4().hex}", f"quiet-{uuid4().hex}"
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    client.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    seen = threading.Semaphore(0)
+    app = App(kafka.bootstrap, None)
+
+    @app.listener(topic, group=group, delivery=Delivery.AT_LEAST_ONCE, commit=CommitStrategy.AUTOMATIC)
+    def take(record: Record) -> None:
+        seen.release()
+
+    running = threading.Thread(target=app.run, daemon=True)
+    running.start()
+    try:
+        for _ in range(2):  # the first commit is made at once, and the second is not due by then
+            producer.produce(topic, "order")
+            assert producer.flush(30) == 0
+            assert seen.acquire(timeout=60)
+        admin, orders = Admin({"bootstrap.servers": kafka.bootstrap}), TopicPartition(topic, 0)
+        deadline = time.monotonic() + 60
+        while (kept := admin.group_offsets(group, [orders])[orders].offset) < 2:
+            assert time.monotonic() < deadline, f"the group is still at {kept}"
+            time.sleep(0.1)
+    finally:
+        app.stop()
+        running.join(60)
 
 
 def test_exactly_once_without_a_ledger_is_refused_with_the_reason() -> None:

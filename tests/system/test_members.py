@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
 import pytest
-from tests.system.stage import GROUP, Stage, numbered, wait_until
+from tests.system.stage import GROUP, PATIENCE, Stage, numbered, wait_until
 
 from tidegate.core.batches import BatchBounds
 from tidegate.core.journal import Kind
-from tidegate.core.policies import GroupProtocol
+from tidegate.core.policies import Delivery, GroupProtocol
 from tidegate.core.records import Record, TopicPartition
 from tidegate.observe.events import Rebalanced
 
 Called = list[tuple[str, list[TopicPartition]]]
+COUNT = 200
 
 
 def callbacks(called: Called) -> dict[str, Any]:
@@ -149,3 +151,44 @@ def test_members_that_are_to_catch_up_leave_nothing_unread_that_is_on_its_way_be
 
     assert len(stage.rows()) == 80
     assert {row.owner for row in stage.ledger.read(group).positions.values()} == {None}
+
+
+@pytest.mark.parametrize("delivery", [Delivery.EXACTLY_ONCE, Delivery.AT_LEAST_ONCE], ids=["ledger", "in Kafka"])
+@pytest.mark.parametrize("protocol", list(GroupProtocol))
+def test_a_member_that_is_to_catch_up_does_not_end_while_a_partition_that_it_gave_away_is_unread(
+    stage: Stage, protocol: GroupProtocol, delivery: Delivery, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "tidegate")
+    topic = stage.topic(2)
+    for partition in range(2):
+        stage.send(topic, numbered(COUNT), partition=partition)
+    joined, gate = threading.Event(), threading.Event()
+    seen: dict[str, list[tuple[int, int]]] = {"first": [], "second": []}
+
+    def slowly(record: Record) -> None:
+        seen["first"].append((record.partition, record.offset))
+        joined.wait(0.5)  # slowly, until the second member has joined: both partitions are unread then
+
+    def blocked(record: Record) -> None:
+        gate.wait(PATIENCE)
+        seen["second"].append((record.partition, record.offset))
+
+    settings: dict[str, Any] = {"protocol": protocol, "delivery": delivery, "batch": BatchBounds(count=1, age=0)}
+    if delivery is Delivery.AT_LEAST_ONCE:
+        settings["ledger"] = None
+    first = stage.listen(slowly, topic, until_caught_up=True, **settings)
+    wait_until(lambda: seen["first"], "the first record")
+    second = stage.listen(blocked, topic, **settings)
+    moved = second.wait_for(Rebalanced, lambda event: event.kind == "assigned" and event.partitions).partitions
+    assert len(moved) == 1
+    joined.set()
+
+    wait_until(lambda: "other members" in caplog.text or not first.is_alive, "the end of what the first member has")
+    assert first.is_alive, f"{moved} is unread"
+    second.member.stop()  # before it has read what it was given
+    gate.set()
+    second.ended()
+    first.ended()
+
+    assert len(seen["second"]) < COUNT
+    assert {*seen["first"], *seen["second"]} == {(partition, at) for partition in range(2) for at in range(COUNT)}

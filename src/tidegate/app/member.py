@@ -170,6 +170,7 @@ _AWAY = (LedgerUnavailable, LedgerBusy, NotCommitted, BrokerUnavailable)
 _WATCH = 1.0  # seconds between two reads of the group's rows, which show edits and pauses even if the topic is idle
 _CLOSE = 15.0
 _FIRST_UPKEEP = (5.0, 20.0)  # seconds until the first upkeep, random: not while a whole group starts
+_SAY_AFTER = 2.0  # seconds that other members are waited for before that is told
 _LONGEST_PAUSE = 5.0  # seconds, at most, between two attempts at a write that the ledger refuses
 
 
@@ -216,7 +217,10 @@ class Member:
         self._upkeep = Upkeep(ledger, spec.group, first, runtime=runtime)
         self._watch_at = self._guard_at = 0.0
         self._was_assigned = False
-        self._others_are_done = False
+        self._others_ask_at = self._others_since = 0.0
+        self._has_told_of_others = False
+        # The partitions held here when the group's other partitions were found to be read to their ends.
+        self._done_apart_from: frozenset[TopicPartition] | None = None
         self._has_looked = True  # whether it is known if the group is paused; until then no record is handled
         self._stopping = runtime.signal()
         self._hurry = runtime.signal()  # tells the job to end as soon as possible, without waiting for anything
@@ -307,17 +311,45 @@ class Member:
             self._watch()
         elif self._has_looked and not self._assignment.paused and now >= self._write_at:
             self._commit(self._intake.ready(now))
+        if self._until_caught_up and now >= self._others_ask_at and self._is_at_ends() and not self._caught_up():
+            self._others_ask_at = now + _WATCH
+            self._ask_for_others(now)
 
-    def _caught_up(self) -> bool:
+    def _is_at_ends(self) -> bool:
         reading = dict(self._assignment.reading())
         return bool(
             not self._absence.is_away
-            and (reading or self._others_are_done)  # a member without partitions may still be assigned some
+            and (reading or self._was_assigned)
             and len(reading) == len(self._assignment.partitions)
             and not (self._jobs.busy or self._todo)
             and self._intake.is_settled
             and all(self._intake.is_at_end(tp, state.position) for tp, state in reading.items())
         )
+
+    def _caught_up(self) -> bool:
+        """Whether the partitions held here are read, and the group's others: one may be on its way to this member."""
+        if not self._is_at_ends():
+            return False
+        return bool(self._spec.topics.partitions) or self._done_apart_from == frozenset(self._assignment.partitions)
+
+    def _ask_for_others(self, now: float) -> None:
+        own = frozenset(self._assignment.partitions)
+        self._others_since = self._others_since or now
+
+        def answered(behind: dict[TopicPartition, int] | None) -> None:
+            if behind == {}:
+                self._done_apart_from = own
+            elif behind and self._clock() - self._others_since >= _SAY_AFTER and not self._has_told_of_others:
+                self._has_told_of_others = True
+                tp, count = next(iter(behind.items()))
+                more = f" and {len(behind) - 1} more partitions" if len(behind) > 1 else ""
+                _log.info(
+                    *("group %r: caught up here; waiting for other members: %s", self._spec.group),
+                    f"{tp} is {count:,} behind{more}",
+                )
+
+        topics = self._spec.topics
+        self._jobs.start(lambda: self._lookout.behind(topics.names, topics.covers, own), answered, self._not_now)
 
     def _leave(self) -> None:
         self._intake.close()
@@ -526,12 +558,6 @@ class Member:
             )
         elif not self._guarded() and partitions:
             self._jobs.start(lambda: self._lookout.look(partitions), self._observed, self._not_now)
-        elif self._until_caught_up and self._was_assigned and not partitions:
-            covers = self._spec.topics.covers
-            self._jobs.start(lambda: self._lookout.is_done(covers), self._others_done, self._not_now)
-
-    def _others_done(self, done: bool) -> None:
-        self._others_are_done = done
 
     def _observed(self, seen: SeenGroup) -> None:
         if seen.recreated:  # depending on the policy, a new claim raises, or starts over
@@ -630,7 +656,7 @@ class Member:
         """Claim partitions that were assigned, and return the offsets to read from, as stored in the ledger."""
         began = self._clock()
         self._finish_job()
-        self._was_assigned, self._others_are_done = True, False
+        self._was_assigned = True
         starts: dict[TopicPartition, int] = {}
         for command in self._assignment.assigned(partitions):
             assert isinstance(command, ClaimPartitions)  # noqa: S101 - it returns no other command

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tidegate.core.policies import Recreated, StartStrategy, Timestamp
@@ -92,6 +92,7 @@ class Lookout:
         self._admin = admin
         self._clock = runtime.monotonic
         self._identify_at = 0.0
+        self._targets: dict[TopicPartition, int] = {}
 
     def look(self, partitions: list[TopicPartition], *, identify: bool = False) -> SeenGroup:
         """Read the group's rows; ``identify`` compares the topics' identities even if that was done just now."""
@@ -106,11 +107,23 @@ class Lookout:
             group, [tp for tp, row in rows if tp.topic in known and row.identity.conflict(known[tp.topic])]
         )
 
-    def is_done(self, covers: Callable[[str], bool]) -> bool:
-        """Return whether the group has reached the end of the topics it covers, no matter which member read them."""
-        if not self._ledger.knows_others:
-            return True
-        positions = self._ledger.read(self._group).positions
-        rows = {tp: row for tp, row in positions.items() if covers(tp.topic)}
-        ends = self._admin.logs(rows)
-        return bool(rows) and all(rows[tp].next_offset >= log.latest for tp, log in ends.items())
+    def behind(
+        self, names: Collection[str], covers: Callable[[str], bool], own: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int] | None:
+        """Return the partitions that other members of the group still have to read, and how far behind each of them is.
+
+        ``names`` are the topics. If there are none, the topics are those that ``covers`` accepts and that the group has
+        positions in; ``None`` means that it has no partitions yet.
+
+        A partition may be on its way from one member to another, so only its stored position shows that it was read. It
+        has to reach the end that its log had when this was first asked: more records may arrive all the time.
+        """
+        known = () if names else self._ledger.read(self._group).positions
+        others = self._admin.partitions({*names, *(tp.topic for tp in known if covers(tp.topic))}).difference(own)
+        if not others:
+            return {} if own else None
+        for tp, log in self._admin.logs(others).items():
+            self._targets[tp] = min(self._targets.get(tp, log.latest), log.latest)  # a topic may be created anew
+        stored = self._ledger.stored(self._group, others)
+        missing = {tp: self._targets[tp] - stored.get(tp, -1) for tp in sorted(others) if tp in self._targets}
+        return {tp: count for tp, count in missing.items() if count > 0}

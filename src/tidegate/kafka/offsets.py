@@ -59,7 +59,6 @@ class KafkaPositions(PositionStore[Transaction]):
 
     limits = Limits(retention=0)
     """Nothing is locked here, and there is no journal; listeners commit as often as with a ledger's default limits."""
-    knows_others = False
     silence = 0.0
     """Without Kafka there are no records either: the broker's outage is reported, and no other one."""
 
@@ -162,13 +161,22 @@ class KafkaPositions(PositionStore[Transaction]):
         yield NoTransaction(Work.of(claims, spans))
 
     def read(self, group: str, partitions: Collection[TopicPartition] | None = None) -> GroupState:
-        """Return the positions that this process knows; those of other members are missing."""
+        """Return the positions that this process knows; those of other members are missing.
+
+        Members call this about once a second. So what is due is also committed when no more records arrive.
+        """
+        self._flush_in_time()
         rows = {
             tp: Position(tp, offset, 0, _OWNER, None, 0)
             for tp, offset in self._reached.items()
             if partitions is None or tp in partitions
         }
         return GroupState(group, False, rows)
+
+    def stored(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return what the members have committed. What is due here is committed first: others may wait for it."""
+        self._flush(set(self._due))
+        return {tp: kept.offset for tp, kept in self._committed(partitions).items()}
 
     def passing(self, error: BaseException, what: str) -> LedgerError | None:
         """Return ``None``: there is no database whose outage could be the reason."""
@@ -205,16 +213,21 @@ class KafkaPositions(PositionStore[Transaction]):
                     self._consumer.commit({tp: kept})
             case CommitStrategy.AUTOMATIC:
                 self._due.update(ends)
-                if time.monotonic() >= self._commit_at:
-                    self._flush(set(self._due))
-                    self._commit_at = time.monotonic() + _AUTOMATIC_SECONDS
+                self._flush_in_time()
             case other:
                 assert_never(other)
 
+    def _flush_in_time(self) -> None:
+        if self._due and time.monotonic() >= self._commit_at:
+            self._flush(set(self._due))
+            self._commit_at = time.monotonic() + _AUTOMATIC_SECONDS
+
     def _flush(self, partitions: set[TopicPartition]) -> None:
-        due = {tp: self._due.pop(tp) for tp in partitions}
+        due = {tp: end for tp, end in self._due.items() if tp in partitions}
         if due:
             self._consumer.commit(self._kept(due))
+            for tp in due:
+                del self._due[tp]
 
 
 def _starts(partitions: list[TopicPartition], start_at: StartAt) -> dict[TopicPartition, int]:

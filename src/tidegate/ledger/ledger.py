@@ -128,7 +128,6 @@ class Ledger(PositionStore[Tx], ABC, Generic[Tx]):
     """The class of the transactions that handlers get."""
     engine: Engine | None = None
     """The SQLAlchemy engine of a ledger in a SQL database."""
-    knows_others = True
 
     def __init__(self, limits: Limits | None = None, runtime: Runtime = THREADS) -> None:
         self.limits: Limits = argument("limits", Limits | None, limits) or Limits()
@@ -502,6 +501,10 @@ class Ledger(PositionStore[Tx], ABC, Generic[Tx]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def stored(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the stored positions of these partitions, no matter which member of the group moved them."""
+        return {tp: row.next_offset for tp, row in self.read(group, partitions).positions.items()}
 
     # The methods that a store implements
 

@@ -35,8 +35,6 @@ class PositionStore(Protocol[Tx_co]):
     """
 
     limits: Limits
-    knows_others: bool
-    """Whether :meth:`read` also returns the positions of the group's other members."""
 
     @property
     @abstractmethod
@@ -89,6 +87,10 @@ class PositionStore(Protocol[Tx_co]):
     @abstractmethod
     def read(self, group: str, partitions: Collection[TopicPartition] | None = None) -> GroupState:
         """Return whether a group is paused, and its positions: all that the store knows, or those of ``partitions``."""
+
+    @abstractmethod
+    def stored(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the stored positions of these partitions, no matter which member of the group moved them."""
 
     @abstractmethod
     def passing(self, error: BaseException, what: str) -> LedgerError | None:
