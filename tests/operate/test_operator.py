@@ -203,3 +203,11 @@ def test_places_are_written_as_people_write_them(text: str, meant: object) -> No
 def test_what_is_no_place_is_refused(text: str) -> None:
     with pytest.raises(ChangeRefused, match="is not a place in a log"):
         target(text)
+
+
+@pytest.mark.parametrize("sign", ["", "+", "-"])
+def test_a_number_longer_than_any_offset_is_refused(sign: str) -> None:
+    assert target(f"{sign}{'9' * 19}")
+    for digits in (20, 5_000):  # Python converts no text of more than 4,300 digits
+        with pytest.raises(ChangeRefused, match=f"19 digits at most, and this one has {digits:,}"):
+            target(sign + "9" * digits)

@@ -123,9 +123,30 @@ def test_without_an_app_letters_can_only_be_dropped(served: Served, place: objec
     cookie = served.log_in()
     shown = served.ask(f"/letters?group={group}", cookie=cookie).text
     assert "Drop…" in shown and "Replay…" not in shown
-    form = {"csrf": served.csrf(cookie), "group": group, "what": "replay"}
+    form = {"csrf": served.csrf(cookie), "group": group, "what": "replay", "kind": "ValueError: no"}
     answer = served.ask("/letters", cookie=cookie, form=form)
     assert (answer.status, "--app" in answer.text) == (422, True)
+
+
+def test_a_form_that_does_not_say_which_letters_means_none(shop: Shop) -> None:
+    served = shop.served
+    cookie = served.log_in()
+    form = {"csrf": served.csrf(cookie), "group": "billing", "what": "drop"}
+    for which in ({}, {"id": ""}, {"id": "-1"}, {"id": "x"}, {"id": "9" * 19}, {"id": "9" * 5_000}, {"kind": ""}):
+        answer = served.ask("/letters", cookie=cookie, form=form | which)
+        assert (answer.status, "Nothing was changed" in answer.text) == (422, True), which
+
+
+def test_letters_without_an_error_are_a_kind_of_their_own(shop: Shop) -> None:
+    tp = TopicPartition("orders", 0)
+    letter = FailedRecord(Record("orders", 0, 9, None, b"quiet"), "")
+    shop.ledger.transact(shop.ledger.claim("billing", [tp]), [Span(tp, 9, 10, 1)], lambda tx: tx.park(letter))
+    served = shop.served
+    cookie = served.log_in()
+    form = {"csrf": served.csrf(cookie), "group": "billing", "what": "drop", "kind": ""}
+    preview = served.ask("/letters", cookie=cookie, form=form)
+    assert preview.status == 200
+    assert "<strong>1</strong> dead letter is" in preview.text
 
 
 def test_letters_of_an_unknown_group_are_an_error(read_only: Served) -> None:

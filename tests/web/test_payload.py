@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.web.templates import Payload, visible
+from tidegate.web.templates import Payload, _number, visible
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,11 @@ def test_a_long_text_is_cut_between_characters() -> None:
 def test_a_long_dump_is_cut() -> None:
     payload = Payload.of(b"\xff" * 5000)
     assert (len(payload.shown.splitlines()), payload.shown_bytes, payload.is_cut) == (64, 1024, True)
+
+
+def test_an_offset_is_shown_to_the_last_digit() -> None:
+    assert _number((1 << 63) - 1) == "9,223,372,036,854,775,807"
+    assert _number(1234.5) == "1,234"
 
 
 def test_an_emoji_stays_what_it_is() -> None:

@@ -55,13 +55,18 @@ class By:
 Target: TypeAlias = To | By | Earliest | Latest | Timestamp
 
 
+_MOST_DIGITS = 19  # of a 64-bit offset
+
+
 def target(text: str) -> Target:
     """Parse a target: ``earliest``, ``latest``, an offset, ``-N`` or ``+N``, or a time with a time zone."""
     text = argument("target", str, text).strip()
-    if text[:1] in {"+", "-"} and text[1:].isdecimal():
-        return By(int(text))
-    if text.isdecimal():
-        return To(int(text))
+    is_relative = text[:1] in {"+", "-"}
+    digits = text[1:] if is_relative else text
+    if digits.isdecimal():
+        if len(digits) > _MOST_DIGITS:
+            raise ChangeRefused(f"an offset has {_MOST_DIGITS} digits at most, and this one has {len(digits):,}")
+        return By(int(text)) if is_relative else To(int(text))
     try:
         start: Start = argument("target", Start, text)
     except ConfigurationError:

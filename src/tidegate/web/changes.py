@@ -155,6 +155,7 @@ def _carry_out(request: Request, kept: _Confirmation) -> Response:
     return RedirectResponse(f"/group?{urlencode({'name': asked.group})}", 303)
 
 
+_TOO_MANY_DIGITS = 19  # for the number of a letter
 _REPLAY_SECONDS = 20.0  # a request replays for so long, and then says how many letters are left
 
 
@@ -173,13 +174,16 @@ def _preview_letters(request: Request, fields: Mapping[str, str]) -> Response:
     except ValueError:
         message = "there is no such change; dead letters can be dropped and replayed"
         return page(request, "error.html", 404, heading="No such change", message=message)
+    if not (number.isdecimal() and len(number) < _TOO_MANY_DIGITS) if "id" in fields else "kind" not in fields:
+        message = "The form does not say which dead letters are meant."  # never all of them by mistake
+        return page(request, "error.html", 422, heading="Nothing was changed", message=message)
     try:
         found = letter_preview(
             site.ledger,
             action,
             group,
-            number=int(number) if number.isdecimal() and len(number) < 19 else None,
-            kind=fields.get("kind") or None,
+            number=int(number) if number else None,
+            kind=fields.get("kind"),
             known=site.replay(group).check if action is LetterAction.REPLAY else lambda topic: None,
         )
     except LedgerUnavailable:

@@ -107,7 +107,7 @@ def prepare() -> None:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}"  # a float does not hold every offset
 
 
 def _figure(value: float | None) -> str:
