@@ -104,6 +104,8 @@ def _parsed(file: Path) -> dict[str, Any]:
         raise ConfigurationError(f"{file}: is not UTF-8, which TOML has to be") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{file}: is not TOML: {error}") from None
+    except ValueError:
+        raise ConfigurationError(f"settings: {str(file)!a} is not the name of a file") from None
 
 
 def _grown(table: Mapping[str, Any], key: Key, file: str, environ: Mapping[str, str]) -> Tree:

@@ -43,6 +43,7 @@ from tidegate.core.columns import Tombstones, UnknownFields
 from tidegate.core.policies import CommitMode
 from tidegate.kafka import OnWeakTopic, TopicProducer, java_partition
 from tidegate.ledger import MemoryLedger, SqlLedger, Subscription
+from tidegate.ledger.duckdb import DuckdbLedger
 from tidegate.ledger.redis import RedisLedger
 from tidegate.observe import LoggingObserver, OpenTelemetryObserver, PrometheusObserver
 from tidegate.operate import By, Operator, Overview, Survey, To, target
@@ -105,7 +106,17 @@ def choice(*members: Any) -> Row:
     return Row(wrong, tuple((member.value, member) for member in members))
 
 
-_NOT_NUMBERS = ("many", "", True, None, object(), NAN, INFINITE, [1], b"1", int, "9" * 5000, foreign("7"))
+class Several:
+    """Has ``__index__`` and is not one number, as an array of NumPy."""
+
+    def __index__(self) -> int:
+        raise TypeError("only arrays of one number can be converted")
+
+
+NOT_UNICODE = "\udcff"
+"""What Python makes of a byte in the environment that is not UTF-8."""
+
+_NOT_NUMBERS = ("many", "", True, None, object(), NAN, INFINITE, [1], b"1", int, "9" * 5000, foreign("7"), Several())
 
 
 def count(least: int = 1, *more: object, optional: bool = False) -> Row:
@@ -115,7 +126,7 @@ def count(least: int = 1, *more: object, optional: bool = False) -> Row:
 
 def seconds(*more: object) -> Row:
     pairs = (("5s", 5.0), ("10 min", 600.0), ("500ms", 0.5), ("7", 7.0), (3, 3.0), (timedelta(seconds=4), 4.0))
-    return Row((*_NOT_NUMBERS, -1, "-1s", "5 parsecs", *more), pairs)
+    return Row((*_NOT_NUMBERS, -1, "-1s", "5 parsecs", 10**10, "101y", *more), pairs)
 
 
 def size() -> Row:
@@ -132,7 +143,19 @@ def flag(*, optional: bool = False) -> Row:
 
 def text(*refused: object, optional: bool = False) -> Row:
     return Row(
-        ("", 5, True, object(), b"x", str, Foreign.WORD, Foreign, *(() if optional else (None,)), *refused),
+        (
+            "",
+            5,
+            True,
+            object(),
+            b"x",
+            str,
+            Foreign.WORD,
+            Foreign,
+            NOT_UNICODE,
+            *(() if optional else (None,)),
+            *refused,
+        ),
         (("right", "right"),),
     )
 
@@ -183,6 +206,9 @@ CLIENT = Row(
         {"fetch.min.bytes": [1]},
         {"a": NAN},
         {"": 1},
+        {"client.id": NOT_UNICODE},
+        {NOT_UNICODE: 1},
+        {"client.id": "a\0b"},
         dict,
     )
 )
@@ -197,6 +223,11 @@ KAFKA = Row(
         {"bootstrap.servers": None},
         {"bootstrap.servers": ""},
         {"bootstrap.servers": 9092},
+        {"bootstrap.servers": NOT_UNICODE},
+        {"bootstrap.servers": "a", "client.id": NOT_UNICODE},
+        {"bootstrap.servers": "a\0b"},
+        NOT_UNICODE,
+        "a\0b",
         {"bootstrap.servers": "a", "fetch.min.bytes": [1]},
         {"bootstrap.servers": "a", "fetch.min.bites": 1},
         {"bootstrap.servers": "a", "fetch.min.bytes": "few"},
@@ -232,6 +263,7 @@ NAMES = Row(
     (("id", ("id",)), (["id", "at"], ("id", "at"))),
 )
 PREFIX = text(optional=True)
+TABLE_PREFIX = ("a b", 'a"b', "1a", "p" * 41, "ü" * 21)
 WHOLE_PARTITION = Row(("1", -1, True, 1.5, object(), 2**31, 10**30))
 MILLISECONDS = Row(("now", -1, True, 1.5, 2**63, 10**30, datetime(2026, 11, 1, tzinfo=UTC)))
 
@@ -443,7 +475,7 @@ PLACES: dict[str, Place] = {
         {
             "kafka": KAFKA,
             "ledger": LEDGER,
-            "settings": Row((5, "", True, object(), Settings, {"kafka": "a"})),
+            "settings": Row((5, "", True, object(), Settings, {"kafka": "a"}, "\ud800", "a\0b")),
             "observers": OBSERVERS,
         },
         _of_app,
@@ -537,9 +569,27 @@ PLACES: dict[str, Place] = {
         {"engine": _ENGINE},
         {
             "engine": Row((5, None, "sqlite:///unused.db", object(), SqlLedger)),
-            "prefix": Row(text().refused, (("shop_", "shop_"),)),
+            "prefix": Row((*text().refused, *TABLE_PREFIX), (("shop_", "shop_"),)),
             "limits": LIMITS,
             "owned": Row(flag().refused),
+        },
+    ),
+    "DuckdbLedger": Place(
+        DuckdbLedger,
+        {"path": "unused.duckdb"},
+        {
+            "path": Row((5, None, "", " ", True, object(), b"x", Foreign.WORD, "a\0b", NOT_UNICODE)),
+            "prefix": Row((*text().refused, *TABLE_PREFIX)),
+            "limits": LIMITS,
+        },
+    ),
+    "DuckdbLedger.from_url": Place(
+        DuckdbLedger.from_url,
+        {"url": "duckdb:///unused.duckdb"},
+        {
+            "url": Row((5, None, "", "duckdb://", "duckdb:///x?access_mode=read_only", object())),
+            "prefix": Row((*text().refused, *TABLE_PREFIX)),
+            "limits": Row(LIMITS.refused),
         },
     ),
     "OwnLoop": Place(
@@ -635,7 +685,7 @@ PLACES: dict[str, Place] = {
         CsvFormat,
         {"fields": ["a"]},
         {
-            "fields": Row((5, "a", [], [5], ["a", "a"], [""], None, object()), ((["a", "b"], ("a", "b")),)),
+            "fields": Row((5, "a", [], [5], ["a", "a"], [""], None, object(), {"a", "b"}), ((["a", "b"], ("a", "b")),)),
             "delimiter": Row(("", ";;", '"', "\n", 5, None, b";"), ((";", ";"),)),
             "header": flag(),
             "nulls": Row((5, None, [5], object()), (("NA", frozenset({"NA"})),)),

@@ -20,6 +20,7 @@ MODULES = (
     ".app",
     ".kafka",
     ".ledger",
+    ".ledger.duckdb",
     ".ledger.redis",
     ".observe",
     ".operate",
@@ -60,7 +61,15 @@ MADE_BY_TIDEGATE = {
     ),
     *("EditPreview", "PausePreview", "Shift", "GroupStatus", "GroupSummary", "PartitionStatus", "Summaries"),
     # transactions
-    *("Transaction", "KafkaTransaction", "MemoryTransaction", "RedisCommands", "RedisTransaction", "SqlTransaction"),
+    *(
+        "Transaction",
+        "DuckdbTransaction",
+        "KafkaTransaction",
+        "MemoryTransaction",
+        "RedisCommands",
+        "RedisTransaction",
+        "SqlTransaction",
+    ),
     # events, and who hears of them
     *("Claimed", "Committed", "Conflicted", "DeadLettered", "FencedOff", "LagSeen", "Paused", "Polled", "Rebalanced"),
     *("ObservedHealth", "Observers", "ReadPosition", "Retried", "Skipped", "StoreBack", "StoreLost"),

@@ -274,11 +274,10 @@ def test_a_database_in_memory_is_refused_where_only_its_connection_tells() -> No
     engine.dispose()
 
 
-@pytest.mark.parametrize("prefix", ["", "a b", "x`; DROP TABLE y", 'quo"te', "p" * 41, "ünïcode_" * 9])
+@pytest.mark.parametrize("prefix", ["", "a b", "x`; DROP TABLE y", 'quo"te', "p" * 41, "ü" * 21])
 def test_a_prefix_that_cannot_be_a_name_is_refused(prefix: str, tmp_path: Path) -> None:
-    if prefix:
-        with pytest.raises(ConfigurationError, match="prefix"):
-            open_ledger(f"sqlite:///{tmp_path / 'x.db'}", prefix=prefix).create()
+    with pytest.raises(ConfigurationError, match="prefix"):
+        open_ledger(f"sqlite:///{tmp_path / 'x.db'}", prefix=prefix)
 
 
 @pytest.mark.parametrize("limits", [{"hold": 5, "lock_wait": 2}, {"hold": -1}, {"attempts": 0}, {"answer": 15}])

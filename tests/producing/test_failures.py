@@ -6,6 +6,7 @@ import gc
 import logging
 import threading
 import time
+from typing import Any
 
 import pytest
 from tests.producing import topics
@@ -55,6 +56,20 @@ def test_a_name_that_no_topic_can_have_is_an_error(kafka: Kafka) -> None:
         pytest.raises(RecordRejected, match="letters, digits"),
     ):
         producer.send("no such topic", b"v").result(30)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param({"name": "\ud800"}, id="value that is not Unicode"),
+        pytest.param([("\ud800", b"value")], id="name that is not Unicode"),
+        pytest.param({"na\0me": b"value"}, id="name with a NUL character"),
+        pytest.param([(1, b"value")], id="name that is not text"),
+    ],
+)
+def test_a_header_that_the_client_would_crash_on_or_change_is_rejected(headers: Any) -> None:
+    with Producer(UNREACHABLE) as producer, pytest.raises(RecordRejected, match="^orders: .*header .*cannot be sent"):
+        producer.send("orders", b"v", headers=headers)
 
 
 def test_a_partition_that_the_topic_does_not_have_is_rejected(kafka: Kafka) -> None:

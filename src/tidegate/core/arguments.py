@@ -30,8 +30,11 @@ __all__ = [
     "LockWait",
     "Retention",
     "Seconds",
+    "TablePrefix",
     "ThreadCount",
     "argument",
+    "c_string",
+    "checked_text",
     "convert_arguments",
     "described",
     "did_you_mean",
@@ -60,6 +63,9 @@ _UNITS = {
     "gib": 1 << 30,
 }
 N = TypeVar("N", int, float)
+
+_DAY = 86_400.0
+_CENTURY = 36_500 * _DAY  # a wait that is much longer overflows the timeouts of threads
 
 _SHOWN = 40  # errors quote no text with more characters, and numbers with more are not parsed
 _DESCRIBED: dict[type, str] = {
@@ -268,15 +274,17 @@ def whole(least: int | None = None, most: int | None = None) -> Accepts:
     return Accepts("a whole number" + _bounds(least, most), convert)
 
 
-def span(least: float = 0.0, most: float = math.inf, *, above: bool = False) -> Accepts:
+def span(least: float = 0.0, most: float = _CENTURY, *, above: bool = False) -> Accepts:
     """Accept a duration: a number of seconds, or text with a unit. With ``above``, ``least`` itself is excluded."""
 
     def convert(given: Any) -> float | None:
         seconds = seconds_in(given)
+        if seconds is not None and seconds > _CENTURY:
+            raise ConfigurationError("expected at most a hundred years")
         return None if seconds is None or not least <= seconds <= most or (above and seconds == least) else seconds
 
     bound = f" of more than {least:g} s" if above else f" of at least {least:g} s" if least else ""
-    bound += f" and at most {most:g} s" if math.isfinite(most) else ""
+    bound += f" and at most {most:g} s" if most < _CENTURY else ""
     return Accepts(f"a number of seconds, or a time such as '500ms', '5s' or '10 min'{bound and ','}{bound}", convert)
 
 
@@ -303,7 +311,12 @@ def _bytes(least: int) -> Accepts:
 def _whole(given: Any) -> int | None:
     if is_text(given):
         return int(given) if _WHOLE.fullmatch(given.strip()) and len(given) <= _SHOWN else None
-    return int(given) if _is_number(given) and not isinstance(given, float) else None
+    if not _is_number(given) or isinstance(given, float):
+        return None
+    try:
+        return int(given)
+    except TypeError:  # an array has __index__, even if it is not one number
+        return None
 
 
 def _is_number(given: object) -> bool:
@@ -317,7 +330,7 @@ def _real(given: Any) -> float | None:
         return None
     try:
         number = float(given)
-    except (ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
 
@@ -344,11 +357,27 @@ def _boolean(given: Any) -> bool | None:
 
 
 def _text(given: Any) -> str | None:
-    return given if is_text(given) else None
+    return checked_text(given) if is_text(given) else None
 
 
 def _label(given: Any) -> str | None:
-    return given if is_text(given) and given.strip() else None
+    return checked_text(given) if is_text(given) and given.strip() else None
+
+
+def _table_prefix(given: Any) -> str | None:
+    return given if is_text(given) and given.isidentifier() and len(given.encode()) <= _MOST_OF_PREFIX else None
+
+
+def checked_text(given: str) -> str:
+    """Return ``given``; raise if UTF-8 cannot encode it, as no database, broker or driver could take it.
+
+    An environment variable or an argument of the command line that is not UTF-8 becomes such text.
+    """
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError("expected text that UTF-8 can encode; was it written in another encoding?") from None
+    return given
 
 
 # Settings of librdkafka and of other libraries, passed on unchanged
@@ -360,12 +389,22 @@ def passed_through(given: object) -> str | int | float | bool | None:
     return given if is_plain else None  # type: ignore[return-value]
 
 
+def c_string(given: str) -> str:
+    """Return ``given``; raise if librdkafka, which is written in C, could not take the whole of it."""
+    if "\0" in given:
+        raise ConfigurationError("expected text without a NUL character: librdkafka would cut it there")
+    return checked_text(given)
+
+
 def _client_config(given: Any) -> dict[str, Any] | None:
     if not isinstance(given, Mapping):
         return None
     for key, value in given.items():
         if not is_text(key) or not key.strip():
             raise ConfigurationError(f"the names of librdkafka's settings are strings, not {_quoted(key)}")
+        for each in (key, value):
+            if isinstance(each, str):
+                c_string(each)
         is_callback = callable(value) and not isinstance(value, type)
         if passed_through(value) is None and not is_callback and key != "logger":
             raise ConfigurationError(f"{key!r}: expected a string, a number, or true or false, not {described(value)}")
@@ -387,13 +426,23 @@ Amount: TypeAlias = Annotated[int, whole(0)]
 """A whole number of at least 0."""
 
 Seconds: TypeAlias = Annotated[float, span()]
-"""A duration: a number of seconds, or text with a unit."""
+"""A duration, up to a hundred years: a number of seconds, or text with a unit."""
 
 ByteCount: TypeAlias = Annotated[int, _bytes(1)]
 """A size: a number of bytes, or text with a unit."""
 
 Label: TypeAlias = Annotated[str, Accepts("a string that is not empty", _label)]
 """A string that is neither empty nor blank."""
+
+_MOST_OF_PREFIX = 40  # bytes: PostgreSQL cuts names after 63 of them, and tables would have the same name
+
+TablePrefix: TypeAlias = Annotated[
+    str,
+    Accepts(
+        f"a prefix of letters, digits and '_', at most {_MOST_OF_PREFIX} bytes long, with no digit first", _table_prefix
+    ),
+]
+"""What the names of a ledger's tables begin with."""
 
 ClientConfig: TypeAlias = Annotated[Mapping[str, Any], Accepts("a mapping of librdkafka's settings", _client_config)]
 """Settings of librdkafka."""
@@ -404,7 +453,6 @@ ThreadCount: TypeAlias = Annotated[int, whole(1, 1000)]
 
 # The shortest limit. With a shorter idle timeout, PostgreSQL ends every transaction between two statements.
 _LEAST = 0.05
-_DAY = 86_400.0
 
 Hold: TypeAlias = Annotated[float, span(_LEAST)]
 """How long a transaction may stay idle while it holds locks."""
@@ -415,7 +463,7 @@ LockWait: TypeAlias = Annotated[float, span(_LEAST, _DAY)]
 Answer: TypeAlias = Annotated[float, span(_LEAST, 2 * _DAY)]
 """How long one statement waits for the server's answer."""
 
-Age: TypeAlias = Annotated[float, span(0.0, 36_500 * _DAY)]
+Age: TypeAlias = Annotated[float, span()]
 """An age, up to a hundred years."""
 
 Retention: TypeAlias = Age

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeAlias, TypeVar, assert_never
 
-from tidegate.core.arguments import Accepts, ClientConfig, Label, argument, kind_of
+from tidegate.core.arguments import Accepts, ClientConfig, Label, argument, c_string, kind_of
 from tidegate.core.masks import masked
 from tidegate.core.policies import GroupProtocol
 from tidegate.core.text import is_text
@@ -132,7 +132,7 @@ def address_of(kafka: Mapping[str, Any]) -> str:
 
 def _kafka(given: Any) -> dict[str, Any] | None:
     if is_text(given):
-        return {"bootstrap.servers": given} if given.strip() else None
+        return {"bootstrap.servers": c_string(given)} if given.strip() else None
     found: dict[str, Any] | None = kind_of(ClientConfig).convert(given)
     for name in ("bootstrap.servers", "metadata.broker.list"):
         if found is not None and name in found:

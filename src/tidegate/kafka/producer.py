@@ -297,8 +297,10 @@ class Producer:
             # Kept for hooks, and because a delivery report has no headers: a record that is given up is returned whole.
             record = self._hooks.on_send(Outgoing(topic, value, key, partition, headers, timestamp))
             topic, value, key, partition = record.topic, record.value, record.key, record.partition
-            headers, timestamp = _pairs(record.headers), record.timestamp
+            headers, timestamp = record.headers, record.timestamp
         try:
+            if headers is not None:
+                headers = _pairs(topic, headers)
             if self._check is not None:
                 self._check(topic)
             if partition is None:
@@ -424,11 +426,29 @@ class Producer:
         raise producer_error(f"{topic}: the record was not taken", self._reports.behind(error)) from None
 
 
-def _pairs(headers: Headers | None) -> list[tuple[str, str | bytes | None]] | None:
-    """Return headers in the form that the client takes."""
-    if not headers:
-        return None
-    return list(headers.items() if isinstance(headers, Mapping) else headers)
+def _pairs(topic: str, headers: Headers) -> list[tuple[str, str | bytes | None]] | None:
+    """Return headers in the form that the client takes; raise :class:`RecordRejected` for what it would take wrongly.
+
+    It checks the types of values, but crashes on text that UTF-8 cannot encode, and cuts a name at a NUL character.
+    """
+    pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
+    for pair in pairs:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            continue  # the client says what it expects
+        name, _ = pair
+        if not isinstance(name, str) or "\0" in name:
+            raise RecordRejected(f"{topic}: the header {name!a} cannot be sent: a name is text without NUL characters")
+        for text in pair:
+            if isinstance(text, str) and not _is_unicode(text):
+                raise RecordRejected(f"{topic}: a header cannot be sent: UTF-8 cannot encode {text!a}")
+    return pairs or None
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _refuse(*_: Any) -> None:

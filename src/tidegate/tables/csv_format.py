@@ -20,7 +20,7 @@ __all__ = ["CsvFormat"]
 
 
 def _fields(given: Any) -> tuple[str, ...] | None:
-    if isinstance(given, (str, type)) or not isinstance(given, Iterable):
+    if isinstance(given, (str, type, set, frozenset)) or not isinstance(given, Iterable):  # a set has no order
         return None
     names = tuple(given)
     is_named = bool(names) and all(is_text(name) and name.strip() for name in names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -9,15 +10,16 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from heapq import merge
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeAlias, TypeVar
 
 import duckdb
 
-from tidegate.core.arguments import Label, argument
+from tidegate.core.arguments import Accepts, Label, TablePrefix, argument, checked_text
 from tidegate.core.findings import Clock, Finding
 from tidegate.core.journal import HISTORY, Bucket, Entry, Kind, backwards, bucket_begin
 from tidegate.core.positions import Change, GroupState, Position, Totals, forced_starts, with_rows
 from tidegate.core.records import TOPIC_LENGTH, LetterHead, StoredLetter, TopicPartition
+from tidegate.core.text import is_text
 from tidegate.core.work import Work
 from tidegate.errors import (
     CommitRefused,
@@ -171,6 +173,15 @@ DELETE FROM {prefix}journal AS j USING (
 T = TypeVar("T")
 
 
+def _file_path(given: Any) -> Path | None:
+    is_name = isinstance(given, os.PathLike) or (is_text(given) and checked_text(given).strip())
+    path = Path(given) if is_name else None
+    return None if path is None or "\0" in str(path) else path
+
+
+_FilePath: TypeAlias = Annotated[Path, Accepts("the path of a file", _file_path)]
+
+
 class DuckdbLedger(Ledger[DuckdbTransaction]):
     """A ledger that keeps positions in the same DuckDB file as the data.
 
@@ -182,13 +193,8 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
 
     def __init__(self, path: str | Path, *, prefix: str = TABLE_PREFIX, limits: Limits | None = None) -> None:
         super().__init__(limits)
-        prefix = argument("prefix", Label, prefix)
-        if not prefix.isidentifier() or len(prefix) > 40:
-            raise ConfigurationError(
-                f"the table prefix {prefix!r} has to be letters, digits and '_', at most 40 of them"
-            )
-        self.path = Path(path)
-        self._prefix = prefix
+        self.path: Path = argument("path", _FilePath, path)
+        self._prefix: str = argument("prefix", TablePrefix, prefix)
         self._file = file_at(self.path)
         self._ready = False
         self._forget_at = 0.0
@@ -196,11 +202,11 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
     @classmethod
     def from_url(cls, url: str, *, prefix: str = TABLE_PREFIX, limits: Limits | None = None) -> Self:
         """Open the ledger at a URL: ``duckdb:///shop.duckdb``, or ``duckdb:////var/lib/shop.duckdb``."""
-        scheme, _, name = url.partition(":///")
+        scheme, _, name = argument("url", Label, url).partition(":///")
         if scheme != "duckdb" or not name or name.startswith(":") or "?" in name:
             raise ConfigurationError(
-                "a ledger in DuckDB is in a file, and its URL has no options: use duckdb:///shop.duckdb, or memory:// "
-                "for a ledger without a database"
+                "url: a ledger in DuckDB is in a file, and its URL has no options: use duckdb:///shop.duckdb, or "
+                "memory:// for a ledger without a database"
             )
         return cls(name, prefix=prefix, limits=limits)
 

@@ -30,7 +30,6 @@ from sqlalchemy.schema import CreateColumn
 from sqlalchemy.types import TypeEngine
 
 from tidegate.core.records import DEPLOYMENT_BYTES, GROUP_BYTES, TOPIC_LENGTH
-from tidegate.errors import ConfigurationError
 
 __all__ = ["BY_PARTITION", "DEPLOYMENTS_IN_POSITIONS", "STEPS", "SchemaLayout", "Tables", "add_columns", "tables"]
 
@@ -82,8 +81,6 @@ class SchemaLayout:
 
 def tables(prefix: str, layout: SchemaLayout) -> Tables:
     """Define the tables, whose names begin with ``prefix``."""
-    if not prefix.isidentifier() or len(prefix) > 40:
-        raise ConfigurationError(f"the table prefix {prefix!r} has to be letters, digits and '_', at most 40 of them")
     meta = MetaData()
     collation = layout.collation
 

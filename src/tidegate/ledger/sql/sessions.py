@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from sqlalchemy import Connection, CursorResult, Engine, Executable, TextClause, inspect
 from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError, TimeoutError
 
-from tidegate.core.arguments import Label, argument
+from tidegate.core.arguments import TablePrefix, argument
 from tidegate.core.positions import Position
 from tidegate.core.records import TopicPartition
 from tidegate.core.work import Work
@@ -155,7 +155,7 @@ class SqlSessions(Ledger[SqlTransaction]):
         check_driver(engine.dialect.name, engine.dialect.driver)
         if engine.dialect.name == "sqlite":
             refuse_memory(engine.url)
-        self.prefix: str = argument("prefix", Label, prefix)
+        self.prefix: str = argument("prefix", TablePrefix, prefix)
         self._owned: bool = argument("owned", bool, owned)
         self._met: Store | None = None
         self._ready = False
