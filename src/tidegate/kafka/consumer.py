@@ -374,7 +374,7 @@ class GroupConsumer:
                 self._turns.call(lambda: pending.send(self._consumer.commit))
                 pending.wait()
         except KafkaException as error:
-            raise BrokerUnavailable(f"{self._address} did not take the offsets: {_reason(error)}") from error
+            raise BrokerUnavailable(f"{self._address} did not accept the offsets: {_reason(error)}") from error
 
     def end(self, partition: TopicPartition) -> int | None:
         """Return the end of a partition's log as of the last fetch; ``None`` if it is not known."""
@@ -465,7 +465,7 @@ class GroupConsumer:
         if topic is None:
             return ConsumerTrouble("topic", error.str())
         if topic in self._met:
-            return ConsumerTrouble("topic", f"topic {topic!r} is not there any more: was it deleted?")
+            return ConsumerTrouble("topic", f"topic {topic!r} no longer exists: was it deleted?")
         return ConsumerTrouble("topic", no_topic([topic]))
 
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:

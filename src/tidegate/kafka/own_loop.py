@@ -192,7 +192,9 @@ class OwnLoop:
         :class:`CommitRefused`: the database refused to commit what the block wrote.
         """
         if self._in_block:
-            raise ConfigurationError(f"group {self.group!r}: a transaction is open; give one all records")
+            raise ConfigurationError(
+                f"group {self.group!r}: a transaction is open; pass all records to one transaction"
+            )
         claims, spans = self._work(records)
         began, self._in_block = time.monotonic(), True
         try:
@@ -295,8 +297,8 @@ class OwnLoop:
             state, handed = self._assignment.state(tp), self._handed.get(tp, [])
             if not isinstance(state, Reading) or not set(given) <= set(handed):
                 raise Fenced(
-                    f"group {self.group!r}: {tp}@{given[0]} is not to be used any more: its partition was given up, or "
-                    "is read again from its position. Drop the record and go on polling",
+                    f"group {self.group!r}: {tp}@{given[0]} must not be used any more: its partition was given up, or "
+                    "is read again from its position. Drop the record and continue polling",
                     {tp: None},
                 )
             if handed[: len(given)] != given:
