@@ -124,7 +124,7 @@ class IntoSettings(Masked):
             if not all(column.strip() for column in getattr(self, name)):
                 raise ConfigurationError(f"{name}: expected names of columns, and one of them is empty")
         if self.mode is not TableMode.APPEND and not self.key:
-            raise ConfigurationError(f"mode = \"{self.mode}\" needs 'key', the columns that tell rows apart")
+            raise ConfigurationError(f"mode = \"{self.mode}\" needs 'key', the columns that identify a row")
 
     def shown(self) -> dict[str, Any]:
         """Return all settings unmasked. The setting ``key`` has names of columns and is not a secret."""
@@ -141,9 +141,9 @@ def check_csv(said: Any, *, is_csv: bool) -> None:
     if is_csv != bool(said.fields):
         raise ConfigurationError("'fields' names the fields of a line of CSV: it goes with format = \"csv\"")
     for name, usual, what in (
-        ("delimiter", COMMA, "stands between the fields of CSV"),
-        ("header", False, "says whether CSV comes with a line of names"),
-        ("nulls", EMPTY, "names the texts of CSV that are null"),
+        ("delimiter", COMMA, "separates the fields of CSV"),
+        ("header", False, "sets whether CSV has a header line with names"),
+        ("nulls", EMPTY, "lists the texts of CSV that mean null"),
     ):
         if getattr(said, name) != usual and not is_csv:
             raise ConfigurationError(f"'{name}' {what}: it goes with format = \"csv\"")

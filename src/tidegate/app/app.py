@@ -534,7 +534,9 @@ class _Signals:
     def _on(self, number: int, frame: object) -> None:
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, signal.SIG_DFL)
-        _log.info("stopping on %s: finishing what is under way; once more to stop at once", signal.Signals(number).name)
+        _log.info(
+            "stopping on %s: finishing the work in progress; send it again to stop at once", signal.Signals(number).name
+        )
         self._stop()
 
     def __exit__(self, *_: object) -> None:
