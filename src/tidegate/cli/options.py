@@ -128,23 +128,23 @@ COMMANDS = {
         "dead_letters", "Records whose handling failed for good: look at them, try them again."
     ),
     "doctor": CommandModule(
-        "doctor", "Look whether what is set up here can work, and say what to do where it cannot. Nothing is changed."
+        "doctor", "Check whether the setup can work, and show how to fix what cannot. Changes nothing."
     ),
-    "groups": CommandModule("topics", "Consumer groups: their members and what these were assigned."),
+    "groups": CommandModule("topics", "Consumer groups: their members and assignments."),
     "journal": CommandModule(
         "journal",
         "Show what happened to the positions of a group, the newest entries last; with --json one object in each line.",
     ),
     "pause": CommandModule(
-        "positions", "Pause a group, for all its consumers and over restarts; a preview, unless --execute is given."
+        "positions", "Pause a group, for all its consumers and across restarts; a preview, unless --execute is given."
     ),
     "pipeline": CommandModule("pipeline", "Kafka → DataFrame → table, on Spark, as a file describes it."),
     "positions": CommandModule("positions", "List the positions of a group, and move them by hand."),
     "produce": CommandModule(
-        "topics", "Send each line of standard input as a record, without losing any that it was told of."
+        "topics", "Send each line of standard input as a record; stop with an error if one is not delivered."
     ),
     "prune": CommandModule("journal", "Delete old entries of the journal; a preview, unless --execute is given."),
-    "resume": CommandModule("positions", "Let a paused group go on; a preview, unless --execute is given."),
+    "resume": CommandModule("positions", "Let a paused group continue; a preview, unless --execute is given."),
     "run": CommandModule(
         "run",
         "Run the listeners of an app, or the sinks of tidegate.toml, until SIGTERM or SIGINT, or until all caught up.",
@@ -156,7 +156,7 @@ COMMANDS = {
     "topics": CommandModule("topics", "Topics: their partitions, replicas and settings."),
     "verify": CommandModule(
         "journal",
-        "Prove from the journal that nothing was skipped or repeated unsaid; ends with code 1 if that fails.",
+        "Prove from the journal that nothing was skipped or repeated without an entry; ends with code 1 if that fails.",
     ),
 }
 """The commands, which are imported when they are called: each needs other packages, and some of these are large."""

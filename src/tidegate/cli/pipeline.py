@@ -70,12 +70,14 @@ _EXTRA = ("pyspark", "py4j", "pyarrow")
 _File = Annotated[Path, typer.Argument(metavar="FILE", help="What to run, such as orders.toml.")]
 _Once = Annotated[bool, typer.Option("--once", help="Run one micro-batch and stop.")]
 _AvailableNow = Annotated[bool, typer.Option("--available-now", help="Stop at the ends that the logs have now.")]
-_Every = Annotated[str | None, typer.Option(metavar="TIME", help="Begin a micro-batch so often, such as 500ms or 1s.")]
+_Every = Annotated[
+    str | None, typer.Option(metavar="TIME", help="How often to begin a micro-batch, such as 500ms or 1s.")
+]
 _Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 _Report = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report into a file, as JSON.")]
 _Level = Annotated[LogLevel, typer.Option(help="From which level on to log.")]
 _Port = Annotated[int | None, typer.Option(min=1, max=65535, help="Serve metrics and health at this port.")]
-_Host = Annotated[str, typer.Option(help="The address to serve them at; 0.0.0.0 is all that this machine has.")]
+_Host = Annotated[str, typer.Option(help="The address to serve them at; 0.0.0.0 means every address of this machine.")]
 
 
 @pipelines.command("run")
@@ -93,7 +95,7 @@ def run(
     metrics_host: _Host = LOOPBACK,
     debug: Debug = False,
 ) -> None:
-    """Run a pipeline until SIGTERM or SIGINT, or as far as it is told to; then report what it did.
+    """Run a pipeline until SIGTERM or SIGINT, or as far as its options say; then report what it did.
 
     tidegate pipeline run orders.toml --available-now
     """

@@ -57,7 +57,9 @@ def run_until_stopped(work: Callable[[], T], stop: Callable[[], None]) -> T:
     def on_signal(number: int, frame: FrameType | None) -> None:
         for each in _SIGNALS:
             signal.signal(each, signal.SIG_DFL)
-        _log.info("stopping on %s: finishing what is under way; once more to stop at once", signal.Signals(number).name)
+        _log.info(
+            "stopping on %s: finishing the work in progress; send it again to stop at once", signal.Signals(number).name
+        )
         stop()
 
     before: dict[int, Any] = {number: signal.signal(number, on_signal) for number in _SIGNALS}
