@@ -41,9 +41,9 @@ __all__ = [
     "Verdicts",
     "Write",
     "carry_out",
+    "ignore_retry",
     "never",
     "stopped_by",
-    "ignore_retry",
     "writes",
 ]
 

@@ -193,9 +193,9 @@ def _usage_line(error: Any) -> int:
         typer.echo(error.ctx.get_help(), err=True)
     else:
         command = "tidegate" if error.ctx is None else error.ctx.command_path
-        said = " ".join(error.format_message().split()).rstrip(".")
-        see = " See" if said.endswith("?") else "; see"
-        typer.echo(f"error: {masked(said[:1].lower() + said[1:])}{see} {command} --help", err=True)
+        message = " ".join(error.format_message().split()).rstrip(".")
+        see = " See" if message.endswith("?") else "; see"
+        typer.echo(f"error: {masked(message[:1].lower() + message[1:])}{see} {command} --help", err=True)
     return ExitCode.CONFIGURATION
 
 
@@ -213,7 +213,7 @@ class _Commands(TyperGroup):
         return super().parse_args(ctx, args)
 
     def main(self, *args: Any, **settings: Any) -> Any:
-        """Run a command. An error in the command line is told in one line, as every other error."""
+        """Run a command. An error in the command line is shown in one line, as every other error."""
         is_alone = settings.get("standalone_mode", True)
         settings["standalone_mode"] = False
         if not is_alone:
@@ -321,16 +321,16 @@ def opened_ledger(url: str | None, config: Path | None) -> Ledger[Any]:
     from tidegate.ledger.open import open_ledger  # noqa: PLC0415
     from tidegate.settings import Settings  # noqa: PLC0415
 
-    said = Settings.load(config).ledger
+    settings = Settings.load(config).ledger
     if url is not None and has_secret(url):
         raise ConfigurationError(
             "--ledger has a password in it, which everybody on this machine could read; put the URL into "
             "TIDEGATE_LEDGER or tidegate.toml"
         )
-    where = url or said.url
+    where = url or settings.url
     if where is None:
         raise ConfigurationError("no ledger is named; set TIDEGATE_LEDGER, or ledger in tidegate.toml")
-    return open_ledger(where, prefix=said.prefix, limits=said.limits)
+    return open_ledger(where, prefix=settings.prefix, limits=settings.limits)
 
 
 def complete_groups(incomplete: str) -> list[str]:

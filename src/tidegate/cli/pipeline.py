@@ -100,8 +100,8 @@ def run(
     tidegate pipeline run orders.toml --available-now
     """
     with reported(debug=debug):
-        said = PipelineSettings.load(file, config=config)
-        turns = _turns(said, once=once, available_now=available_now, every=every)
+        settings = PipelineSettings.load(file, config=config)
+        turns = _turns(settings, once=once, available_now=available_now, every=every)
         log_to_stderr(log_level)
         show_downloads()
         work = _work()
@@ -112,7 +112,7 @@ def run(
             health = ObservedHealth()
             serve_metrics(metrics_port, metrics_host, health)
             observers += [PrometheusObserver(), health]
-        done = work.run_pipeline(said, turns, observers)
+        done = work.run_pipeline(settings, turns, observers)
         if report is not None:
             write_text(report, as_json(done))
         typer.echo(as_json(done) if json else summary(done))
@@ -123,13 +123,13 @@ def run(
 def check(file: _File, *, config: Config = None, debug: Debug = False) -> None:
     """Look whether a pipeline could run: its file, its topics, its ledger and its table. Nothing is read or written."""
     with reported(debug=debug):
-        said = PipelineSettings.load(file, config=config)
+        settings = PipelineSettings.load(file, config=config)
         log_to_stderr(LogLevel.ERROR)
-        for line in _work().check_pipeline(said):
+        for line in _work().check_pipeline(settings):
             typer.echo(line)
 
 
-def _turns(said: PipelineSettings, *, once: bool, available_now: bool, every: str | None) -> dict[str, Any]:
+def _turns(settings: PipelineSettings, *, once: bool, available_now: bool, every: str | None) -> dict[str, Any]:
     """Return when micro-batches run, as the command line says, or else the file."""
     chosen = {"once": once, "available_now": available_now, "every": every}
     options: dict[str, Any] = {name: value for name, value in chosen.items() if value}
@@ -137,7 +137,7 @@ def _turns(said: PipelineSettings, *, once: bool, available_now: bool, every: st
         first, second = (f"--{name.replace('_', '-')}" for name in list(options)[:2])
         raise ConfigurationError(f"{first} and {second} contradict each other; give one")
     if not options:
-        held = {name: getattr(said.run, name) for name in chosen}
+        held = {name: getattr(settings.run, name) for name in chosen}
         options = {name: value for name, value in held.items() if value is not None and value is not False}
     if "every" in options:
         options["every"] = seconds_of(options["every"])

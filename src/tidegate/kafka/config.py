@@ -249,11 +249,11 @@ def check_own_consumer(kafka: Mapping[str, Any]) -> None:
         raise ConfigurationError(
             "the consumer's 'default.topic.config' could hide what is refused; write its settings beside the others"
         )
-    said = {key.removeprefix("topic."): str(value).strip().lower() for key, value in kafka.items()}
+    values = {key.removeprefix("topic."): str(value).strip().lower() for key, value in kafka.items()}
     for name, (needed, default, otherwise) in _NEEDED.items():
-        if said.get(name, default) != needed:
+        if values.get(name, default) != needed:
             raise ConfigurationError(
-                f"the consumer needs {name}={needed}, not {said.get(name, f'the default, {default}')}: {otherwise}"
+                f"the consumer needs {name}={needed}, not {values.get(name, f'the default, {default}')}: {otherwise}"
             )
 
 

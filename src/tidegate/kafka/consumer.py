@@ -115,9 +115,9 @@ class PendingCommit:
 
     def answered(self, error: Any, partitions: Sequence[KafkaPartition]) -> None:
         """Take the client's answer to a commit; it belongs to this one if it has all of its offsets."""
-        told = {(tp.topic, tp.partition, tp.offset): tp.error for tp in partitions}
-        if all((tp.topic, tp.partition, tp.offset) in told for tp in self._offsets):
-            self._settle(error or next(filter(None, told.values()), None))
+        reported = {(tp.topic, tp.partition, tp.offset): tp.error for tp in partitions}
+        if all((tp.topic, tp.partition, tp.offset) in reported for tp in self._offsets):
+            self._settle(error or next(filter(None, reported.values()), None))
 
     def make_now(self, commit: Callable[..., Any]) -> None:
         """Commit synchronously, unless already answered.

@@ -33,9 +33,11 @@ def examine_cluster(
     addresses = _addresses(str(kafka.get("bootstrap.servers", "")))
     refusals = {address: why for address in addresses if (why := _refusal(*address))}
     if len(refusals) == len(addresses):
-        said = "; ".join(f"{_shown(address)}: {why}" for address, why in refusals.items()) or "no address is named"
+        refused = "; ".join(f"{_shown(address)}: {why}" for address, why in refusals.items()) or "no address is named"
         yield Finding.fault(
-            "broker", f"no broker can be reached: {said}", "see that Kafka runs, and that bootstrap names its address"
+            "broker",
+            f"no broker can be reached: {refused}",
+            "see that Kafka runs, and that bootstrap names its address",
         )
         return
     for address, why in refusals.items():
@@ -50,10 +52,10 @@ def examine_cluster(
         metadata = admin.list_topics(timeout=_ANSWER)
     except KafkaException as error:
         admin.poll(0)
-        told = dict.fromkeys(each.str() for each in [*errors, error.args[0]])
+        reasons = dict.fromkeys(each.str() for each in [*errors, error.args[0]])
         yield Finding.fault(
             "broker",
-            f"a broker can be reached, but does not answer: {'; '.join(told)}",
+            f"a broker can be reached, but does not answer: {'; '.join(reasons)}",
             "check security.protocol, the login (sasl.*) and the certificates (ssl.*); and that the port is Kafka's",
         )
         return

@@ -131,8 +131,8 @@ class OwnLoop:
         )
         self._lookout = Lookout(self.group, ledger, self._admin)
         self._upkeep = Upkeep(ledger, self.group, random.uniform(*_FIRST_UPKEEP))  # noqa: S311 - jitter
-        told = argument("observers", ObserversArgument | None, observers)
-        self._tell = Observers([LoggingObserver()] if told is None else told)
+        chosen = argument("observers", ObserversArgument | None, observers)
+        self._tell = Observers([LoggingObserver()] if chosen is None else chosen)
         self._outages = Outages(self.group, self._tell)
         self._assignment = Assignment(wait, random.Random())  # noqa: S311 - jitter
         self._cluster_id: str | None = None
@@ -542,8 +542,8 @@ class OwnLoop:
         self._tell(Rebalanced(self.group, "lost", tuple(partitions), 0.0))
 
 
-def _topics(said: str | Sequence[str]) -> list[str]:
-    topics = argument("topics", tuple[str, ...], said)
+def _topics(given: str | Sequence[str]) -> list[str]:
+    topics = argument("topics", tuple[str, ...], given)
     if not topics:
         raise ConfigurationError("topics is empty; name one or several, or a pattern that begins with ^")
     return [topic if topic.startswith("^") else check_topic(topic) for topic in topics]
