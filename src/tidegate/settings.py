@@ -124,7 +124,7 @@ class IntoSettings(Masked):
             if not all(column.strip() for column in getattr(self, name)):
                 raise ConfigurationError(f"{name}: expected names of columns, and one of them is empty")
         if self.mode is not TableMode.APPEND and not self.key:
-            raise ConfigurationError(f"mode = \"{self.mode}\" needs 'key', the columns that tell rows apart")
+            raise ConfigurationError(f"mode = \"{self.mode}\" needs 'key', the columns that identify a row")
 
     def shown(self) -> dict[str, Any]:
         """Return all settings unmasked. The setting ``key`` has names of columns and is not a secret."""
@@ -136,16 +136,16 @@ class IntoSettings(Masked):
         return Table(self.table, columns=self.types, **given | {"mode": self.mode.value})
 
 
-def check_csv(said: Any, *, is_csv: bool) -> None:
+def check_csv(settings: Any, *, is_csv: bool) -> None:
     """Raise if CSV settings are used with another format, or if CSV lacks the names of its fields."""
-    if is_csv != bool(said.fields):
+    if is_csv != bool(settings.fields):
         raise ConfigurationError("'fields' names the fields of a line of CSV: it goes with format = \"csv\"")
     for name, usual, what in (
-        ("delimiter", COMMA, "stands between the fields of CSV"),
-        ("header", False, "says whether CSV comes with a line of names"),
-        ("nulls", EMPTY, "names the texts of CSV that are null"),
+        ("delimiter", COMMA, "separates the fields of CSV"),
+        ("header", False, "sets whether CSV has a header line with names"),
+        ("nulls", EMPTY, "lists the texts of CSV that mean null"),
     ):
-        if getattr(said, name) != usual and not is_csv:
+        if getattr(settings, name) != usual and not is_csv:
             raise ConfigurationError(f"'{name}' {what}: it goes with format = \"csv\"")
 
 
@@ -321,7 +321,7 @@ class PipelineFormat(StrEnum):
     BYTES = "bytes"
 
 
-def _is_said(value: object) -> bool:
+def _is_set(value: object) -> bool:
     return value is not None and value is not False  # every = 0 counts as set
 
 
@@ -345,9 +345,9 @@ class RunSettings(Masked):
 
     def __post_init__(self) -> None:
         convert_arguments(self)
-        said = [name for name in ("every", "available_now", "once") if _is_said(getattr(self, name))]
-        if len(said) > 1:
-            raise ConfigurationError(f"'{said[0]}' and '{said[1]}' contradict each other; keep one")
+        chosen = [name for name in ("every", "available_now", "once") if _is_set(getattr(self, name))]
+        if len(chosen) > 1:
+            raise ConfigurationError(f"'{chosen[0]}' and '{chosen[1]}' contradict each other; keep one")
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -104,7 +104,7 @@ def test_an_address_that_the_broker_gives_and_nobody_can_reach_is_a_fault() -> N
         found = findings(TIDEGATE_KAFKA=f"{kafka.host}:{kafka.port}", TIDEGATE_LEDGER="memory://")
     assert "1 of cluster" in of(found, "broker", "ok")
     said = of(found, "listeners", "fault")
-    assert f"broker 1 says that it is at 127.0.0.1:{wrong}, and cannot be reached there from here" in said
+    assert f"broker 1 advertises the address 127.0.0.1:{wrong}, which cannot be reached from here" in said
     assert "advertised.listeners" in said
 
 

@@ -197,7 +197,7 @@ def test_what_is_old_in_the_journal_is_shown_and_deleted_on_request(small: Place
     assert 0 < len(left) < len(before)
     assert "billing: 0 entries were deleted" in small("prune", "billing", "--execute")
     wrong = small.done("prune", "billing", TIDEGATE_LEDGER__LIMITS__RETENTION="0")
-    assert (wrong.exit_code, "say --older-than" in wrong.stderr) == (ExitCode.CONFIGURATION, True)
+    assert (wrong.exit_code, "pass --older-than" in wrong.stderr) == (ExitCode.CONFIGURATION, True)
     wrong = small.done("prune", "billing", "--older-than", "99999999999d")
     assert (wrong.exit_code, "--older-than" in wrong.stderr) == (ExitCode.CONFIGURATION, True)
     wrong = small.done("journal", "billing", "--since", "99999999999d")

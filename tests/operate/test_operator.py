@@ -88,7 +88,7 @@ def test_only_positions_that_go_the_same_way_move(stage: Stage, survey: Survey) 
     stage.ledger.edit(GROUP, {TopicPartition(topic, 1): 3})
     preview = Operator(stage.ledger, survey).rewind(GROUP, topic, To(4))
     assert [(shift.partition, shift.new) for shift in preview.shifts] == [(0, 4)]
-    assert preview.unmoved == (f"{topic}[1] is at 3, before 4: to go there is a skip, not a rewind",)
+    assert preview.unmoved == (f"{topic}[1] is at 3, before 4: moving there is a skip, not a rewind",)
 
 
 def test_nonsense_is_refused_with_its_reason(stage: Stage, survey: Survey) -> None:
@@ -97,7 +97,7 @@ def test_nonsense_is_refused_with_its_reason(stage: Stage, survey: Survey) -> No
     stage.delete_records(TopicPartition(topic, 0), 2)
     with pytest.raises(ChangeRefused, match=r"ends at offset 10, so 11 is beyond it"):
         operator.skip(GROUP, topic, To(11))
-    with pytest.raises(ChangeRefused, match="begins at offset 2: what was before it is gone"):
+    with pytest.raises(ChangeRefused, match="begins at offset 2: the records before it were deleted"):
         operator.rewind(GROUP, topic, To(1), partitions=[0])
     forced = operator.rewind(GROUP, topic, To(1), partitions=[0], force=True)
     assert [shift.new for shift in forced.shifts] == [1]

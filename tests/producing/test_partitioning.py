@@ -99,7 +99,7 @@ def test_a_partitioner_of_ones_own_is_given_what_was_sent(kafka: Kafka) -> None:
             producer.send(topic, {"at": 5})
         with pytest.raises(RecordRejected, match=r"the partitioner failed with KeyError at test_partitioning.py:\d+$"):
             producer.send(topic, {})
-        with pytest.raises(RecordRejected, match="how many partitions it has is not known"):
+        with pytest.raises(RecordRejected, match="its number of partitions is not known"):
             producer.send("no-such-topic", {"at": 0})
     assert seen[0] == ("k", {"at": 3}, 5)
 

@@ -169,7 +169,7 @@ def test_a_secret_in_a_text_is_masked(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "mode 'upsert' needs key=…, the columns that tell its rows apart",
+        "mode 'upsert' needs key=…, the columns that identify a row",
         "Table('orders', key='id') has no column 'id'",
         "Table('orders', key=['id', 'line'], mode='upsert')",
         "record_key=b'42' and primary_key=id, partition_key=customer",

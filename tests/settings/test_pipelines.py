@@ -189,7 +189,7 @@ def test_a_pipeline_prints_without_its_secrets() -> None:
         (LEAST + "format = 'xml'\n" + INTO, "format: expected one of 'json', 'csv', 'text', 'bytes'"),
         (LEAST + "format = 'csv'\n" + INTO, "'fields' names the fields of a line of CSV"),
         (LEAST + "fields = ['a']\n" + INTO, "'fields' names the fields of a line of CSV"),
-        (LEAST + "delimiter = ';'\n" + INTO, "'delimiter' stands between the fields of CSV"),
+        (LEAST + "delimiter = ';'\n" + INTO, "'delimiter' separates the fields of CSV"),
         (LEAST + "format = 'csv'\nfields = ['a']\n" + INTO + "[schema]\nb = 'text'", "schema.b: is none of 'fields'"),
         (LEAST + "format = 'text'\n" + INTO + "[schema]\nb = 'text'", "'schema' has no effect with format = \"text\""),
         (LEAST + "format = 'bytes'\n" + INTO, "'columns' has to say where the value goes"),

@@ -66,7 +66,7 @@ def test_a_topic_that_never_was_is_told_apart_from_one_that_was_deleted(
     wait_until(lambda: stage.offsets(name) == [0, 1, 2])
     stage.delete_topic(name)
     gone = running.wait_for(StoreLost, lambda lost: lost is not never)
-    assert (gone.what, gone.reason) == ("topic", f"topic {name!r} is not there any more: was it deleted?")
+    assert (gone.what, gone.reason) == ("topic", f"topic {name!r} no longer exists: was it deleted?")
     running.stop()
     with caplog.at_level("INFO", "tidegate"):
         log(never)

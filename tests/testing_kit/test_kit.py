@@ -129,7 +129,7 @@ def test_a_value_is_sent_as_what_it_is(value: object, sent: bytes | None) -> Non
 
 
 def test_what_has_no_json_is_refused() -> None:
-    with pytest.raises(TypeError, match="JSON has no word for a object"):
+    with pytest.raises(TypeError, match="JSON cannot represent a object"):
         Collected().kit.send("orders", {"id": object()})
 
 

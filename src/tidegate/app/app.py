@@ -108,10 +108,10 @@ class App:
             self.kafka |= client_config(kafka)
         refuse_unsafe(self.kafka)
         check_settings(self.kafka)
-        told = argument("observers", ObserversArgument, observers)
-        if self.settings.observe.traces and not any(isinstance(each, OpenTelemetryObserver) for each in told):
-            told += (OpenTelemetryObserver(),)
-        self.observers = Observers(told)
+        watching = argument("observers", ObserversArgument, observers)
+        if self.settings.observe.traces and not any(isinstance(each, OpenTelemetryObserver) for each in watching):
+            watching += (OpenTelemetryObserver(),)
+        self.observers = Observers(watching)
         self.ledger, self._owns_ledger = self._opened(ledger)
         self.broker: Broker = KafkaBroker()
         self._runtime = THREADS
@@ -128,13 +128,13 @@ class App:
         """Return the ledger, and whether the app has to close it."""
         if isinstance(ledger, Ledger):
             return ledger, False
-        said = self.settings.ledger
-        where = said.url if isinstance(ledger, Unset) else ledger
+        settings = self.settings.ledger
+        where = settings.url if isinstance(ledger, Unset) else ledger
         if isinstance(ledger, Unset) and where is None and "bootstrap.servers" not in self.kafka:
             where = "memory://"  # nothing is named, so only a test kit can run the app
         if where is None:
             return None, False
-        return open_ledger(where, prefix=said.prefix, limits=said.limits), True
+        return open_ledger(where, prefix=settings.prefix, limits=settings.limits), True
 
     def _require_broker(self) -> None:
         if isinstance(self.broker, KafkaBroker) and "bootstrap.servers" not in self.kafka:
@@ -534,7 +534,9 @@ class _Signals:
     def _on(self, number: int, frame: object) -> None:
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, signal.SIG_DFL)
-        _log.info("stopping on %s: finishing what is under way; once more to stop at once", signal.Signals(number).name)
+        _log.info(
+            "stopping on %s: finishing the work in progress; send it again to stop at once", signal.Signals(number).name
+        )
         self._stop()
 
     def __exit__(self, *_: object) -> None:
@@ -550,33 +552,33 @@ def configured(settings: Settings) -> App:
             "[sink.NAME]"
         )
     app = App(settings=settings)
-    for name, said in settings.sink.items():
+    for name, sink in settings.sink.items():
         try:
-            _add(app, said)
+            _add(app, sink)
         except ConfigurationError as error:
             raise ConfigurationError(f"sink.{name}: {error}") from None
     return app
 
 
-def _add(app: App, said: SinkSettings) -> None:
-    topics = said.topics[0] if said.topics[0].startswith("^") else said.topics
+def _add(app: App, sink: SinkSettings) -> None:
+    topics = sink.topics[0] if sink.topics[0].startswith("^") else sink.topics
     app.sink(
         topics,
-        into=said.into.described(),
-        group=said.group,
-        format=_format(said),
-        columns=said.columns or None,
-        on_error=said.on_error.policy,
+        into=sink.into.described(),
+        group=sink.group,
+        format=_format(sink),
+        columns=sink.columns or None,
+        on_error=sink.on_error.policy,
     )
 
 
-def _format(said: SinkSettings) -> Any:
-    match said.format:
+def _format(sink: SinkSettings) -> Any:
+    match sink.format:
         case SinkFormat.JSON:
             return "json"
         case SinkFormat.CSV:
             from tidegate.tables import CsvFormat  # noqa: PLC0415 - needs an extra
 
-            return CsvFormat(said.fields, delimiter=said.delimiter, header=said.header, nulls=said.nulls)
+            return CsvFormat(sink.fields, delimiter=sink.delimiter, header=sink.header, nulls=sink.nulls)
         case other:
             assert_never(other)

@@ -22,7 +22,7 @@ __all__ = ["Binding", "bind"]
 _POSSIBLE = (
     "A handler takes each record (record: Record) or its value (order: Order, where Order is a dataclass, a pydantic "
     "model, dict, str, bytes or what its decoder makes), or a batch of them (records: list[Record], orders: "
-    "list[Order]), and, if it likes, tx: Transaction; in any order"
+    "list[Order]), and optionally tx: Transaction, in any order"
 )
 _LISTS = (list, abc.Sequence)
 
@@ -132,16 +132,16 @@ def _check_kind(function: Callable[..., object], name: str) -> None:
                 "it a plain 'def'"
             )
         if inspect.isgeneratorfunction(each):
-            raise ConfigurationError(f"cannot bind {name}: it is a generator, and calling it would run nothing of it")
+            raise ConfigurationError(f"cannot bind {name}: it is a generator, and calling it would not run its body")
 
 
 def _bound(
     function: Callable[..., object], name: str, parameter: inspect.Parameter, names: Mapping[str, Any] | None
 ) -> _Bound:
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-        raise _refused(name, parameter, "it stands for any number of arguments, and which ones is not said")
+        raise _refused(name, parameter, "it stands for any number of arguments, so it is unclear what to pass")
     if parameter.annotation is parameter.empty:
-        raise _refused(name, parameter, "it has no annotation, so that what to give it is not known")
+        raise _refused(name, parameter, "it has no annotation, so it is unclear what to pass")
     kind, optional = _without_none(_resolved(function, name, parameter, names))
     if _is(kind, Transaction):
         return _Bound(parameter, _Role.TRANSACTION, False, kind, optional)
@@ -153,7 +153,7 @@ def _bound(
             raise _refused(name, parameter, "a batch is never None; for tombstones, write list[Order | None]")
         kind, optional = _without_none(get_args(kind)[0])
     if _is(kind, Transaction):
-        raise _refused(name, parameter, "there is one transaction, and no list of them")
+        raise _refused(name, parameter, "a call gets one transaction, not a list of them")
     role = _Role.RECORD if _is(kind, Record) else _Role.VALUE
     return _Bound(parameter, role, is_batch, kind, optional)
 

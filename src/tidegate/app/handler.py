@@ -41,9 +41,9 @@ __all__ = [
     "Verdicts",
     "Write",
     "carry_out",
+    "ignore_retry",
     "never",
     "stopped_by",
-    "tell_nobody",
     "writes",
 ]
 
@@ -139,7 +139,7 @@ _IN_DOUBT = (
 )
 
 
-def tell_nobody(*_: object) -> None:
+def ignore_retry(*_: object) -> None:
     """Do nothing: an ``on_retry`` that ignores retries."""
 
 
@@ -646,7 +646,7 @@ class FunctionHandler(Handler):
         binding: Binding,
         policy: FailurePolicy | None = None,
         *,
-        on_retry: OnRetry = tell_nobody,
+        on_retry: OnRetry = ignore_retry,
         is_apart: bool = False,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.app.binding import Binding, bind
-from tidegate.app.handler import FunctionHandler, Handler, OnRetry, tell_nobody
+from tidegate.app.handler import FunctionHandler, Handler, OnRetry, ignore_retry
 from tidegate.app.pool import PoolQueue
 from tidegate.app.pool_handler import PoolHandler
 from tidegate.app.sink import Sink
@@ -82,7 +82,7 @@ class Listener(ABC):
 
     def strict(self, ledger: Ledger[Any]) -> Handler:
         """Return a handler for replays: the first failure raises :class:`HandlerFailed`, despite ``on_error``."""
-        return self._handler(ledger, Fail(), tell_nobody)
+        return self._handler(ledger, Fail(), ignore_retry)
 
     def computing(self, on_retry: OnRetry) -> PoolQueue | None:
         """Create the pool of one member; ``None`` if the listener has no workers."""

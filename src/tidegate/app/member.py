@@ -641,7 +641,7 @@ class Member:
             try:
                 self._ledger.release(claims)
             except LedgerError as error:
-                _log.warning("partitions could not be released, their next owner will do without: %s", error)
+                _log.warning("partitions could not be released; their next owner claims them all the same: %s", error)
 
     def _obey(self, commands: Iterable[Command]) -> None:
         for command in commands:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidegate.app.binding import Binding
-from tidegate.app.handler import Handler, OnRetry, Prepared, RecordRun, Verdicts, carry_out, tell_nobody, writes
+from tidegate.app.handler import Handler, OnRetry, Prepared, RecordRun, Verdicts, carry_out, ignore_retry, writes
 from tidegate.app.pool import Later, Pool, PoolQueue
 from tidegate.app.spec import ListenerSpec
 from tidegate.core.batches import Computed, Tried
@@ -36,7 +36,7 @@ class PoolHandler(Handler):
         binding: Binding,
         policy: FailurePolicy,
         group: str,
-        on_retry: OnRetry = tell_nobody,
+        on_retry: OnRetry = ignore_retry,
         *,
         is_alone: bool = False,
     ) -> None:

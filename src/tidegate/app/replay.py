@@ -123,7 +123,7 @@ class Replay:
         if len(fitting) != 1:
             what = f"{len(fitting)} listeners" if fitting else "no listener"
             raise ConfigurationError(
-                f"group {self._group!r} has {what} for topic {topic}, and a dead letter of it needs one to go to"
+                f"group {self._group!r} has {what} for topic {topic}; a replay of its dead letters needs exactly one"
             )
         return fitting[0]
 

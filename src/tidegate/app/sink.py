@@ -20,7 +20,7 @@ from tidegate.app.handler import (
     Prepared,
     RecordRun,
     Verdicts,
-    tell_nobody,
+    ignore_retry,
 )
 from tidegate.core.arguments import convert_arguments
 from tidegate.core.batches import Tried, Tries
@@ -67,7 +67,7 @@ class Sink:
         return {"value", *(source.part for source in sources), *(("key",) if self.into.deletes else ())}
 
     def open(
-        self, ledger: Ledger[Any] | None, group: str, policy: FailurePolicy, on_retry: OnRetry = tell_nobody
+        self, ledger: Ledger[Any] | None, group: str, policy: FailurePolicy, on_retry: OnRetry = ignore_retry
     ) -> SinkHandler:
         """Return a handler that writes to the ledger's database; raises if the table cannot be used."""
         return SinkHandler(self, self.refuse_elsewhere(ledger), group, policy, on_retry)
@@ -94,7 +94,7 @@ class SinkHandler(Handler):
     is_apart = False
 
     def __init__(
-        self, sink: Sink, engine: Engine, group: str, policy: FailurePolicy, on_retry: OnRetry = tell_nobody
+        self, sink: Sink, engine: Engine, group: str, policy: FailurePolicy, on_retry: OnRetry = ignore_retry
     ) -> None:
         self._sink = sink
         self._engine = engine

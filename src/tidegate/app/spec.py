@@ -45,13 +45,14 @@ def refuse_to_return(name: str, function: Callable[..., object], spec: ListenerS
     """Raise if the records that a handler returns cannot be sent, or cannot be sent exactly once."""
     if not _is_sendable(_annotation(function)):
         raise ConfigurationError(
-            f"{name}: the annotation of what it returns names Outgoing, and not as what can be sent; use -> Outgoing, "
+            f"{name}: the annotation of what it returns names Outgoing in a form that cannot be sent; use -> Outgoing, "
             "-> list[Outgoing], or either with | None"
         )
     if has_ledger:
         raise ConfigurationError(
-            f"{name} returns records for other topics: those and their positions go into one Kafka transaction, which "
-            "a database is no part of. Give the app ledger=None, or send with app.producer, which may repeat itself"
+            f"{name} returns records for other topics: those and their positions go into one Kafka transaction, "
+            "which cannot include a database. Give the app ledger=None, or send with app.producer, which may send a "
+            "record twice"
         )
     if spec.delivery is not Delivery.EXACTLY_ONCE:
         raise ConfigurationError(
@@ -207,6 +208,6 @@ class ListenerSpec:
         if commits_first and self.commit in (CommitStrategy.ASYNCHRONOUS, CommitStrategy.AUTOMATIC):
             raise ConfigurationError(
                 f"commit: {self.commit.value!r} does not go with delivery='at-most-once', which commits a position "
-                "before its records are handled: nobody waits for this commit, and after a crash the records would be "
+                "before its records are handled: nothing waits for this commit, and after a crash the records would be "
                 "handled again; use 'synchronous' or 'per-partition'"
             )

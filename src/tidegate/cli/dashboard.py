@@ -31,7 +31,7 @@ __all__ = ["dashboard"]
 _TOKEN = "TIDEGATE_DASHBOARD_TOKEN"  # noqa: S105 - the name of an environment variable, not a secret
 
 _Host = Annotated[str, typer.Option(help="The address to listen at.")]
-_Port = Annotated[int, typer.Option(min=0, max=65535, help="The port to listen at; 0 is any free one.")]
+_Port = Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 chooses a free one.")]
 _Names = Annotated[
     list[str] | None,
     typer.Option("--allow-host", metavar="NAME", help="A name that browsers use for it; may be given again."),

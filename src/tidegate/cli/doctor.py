@@ -180,7 +180,7 @@ def doctor(
     config: Config = None,
     debug: Debug = False,
 ) -> None:
-    """Look whether what is set up here can work, and say what to do where it cannot. Nothing is changed."""
+    """Check whether the setup can work, and show how to fix what cannot. Changes nothing."""
     with reported(debug=debug):
         if config is not None:
             os.environ["TIDEGATE_CONFIG"] = str(config.resolve())
@@ -208,7 +208,7 @@ app.add_typer(settings, name="config")
 
 @settings.command("show")
 def show(*, json: Json = False, config: Config = None, debug: Debug = False) -> None:
-    """Show every setting as it holds, and where it was said: in the file, in the environment, or nowhere."""
+    """Show the value of every setting, and where it comes from: the file, the environment, or the default."""
     with reported(debug=debug):
         held = held_settings(config)
         if json:

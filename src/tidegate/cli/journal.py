@@ -44,10 +44,13 @@ _Topic = Annotated[
 _Partition = Annotated[int | None, typer.Option(min=0, metavar="N", help="With --topic: of this partition only.")]
 _Kind = Annotated[list[Kind] | None, typer.Option(help="Entries of this kind only; may be given again.")]
 _Since = Annotated[
-    str | None, typer.Option(metavar="TIME", help="From this time on, with its zone, or for so long: 90s, 30m, 24h.")
+    str | None,
+    typer.Option(metavar="TIME", help="Since this time, with its zone, or since so long ago: 90s, 30m, 24h."),
 ]
 _Limit = Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="At most so many, the newest.")]
-_Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens, until SIGINT.")]
+_Follow = Annotated[
+    bool, typer.Option("--follow", "-f", help="Continue with new entries as they are written, until SIGINT.")
+]
 _ENTRY_COLUMNS = (
     Heading("at"),
     Heading("topic"),
@@ -238,7 +241,7 @@ def verify(
     config: Config = None,
     debug: Debug = False,
 ) -> None:
-    """Prove from the journal that nothing was skipped or repeated unsaid; ends with code 1 if that fails.
+    """Prove from the journal that nothing was skipped or repeated without an entry; ends with code 1 if that fails.
 
     Example: tidegate verify billing
     """
@@ -278,7 +281,8 @@ _Pruned = Annotated[
     typer.Argument(metavar="[GROUP]", help="One group; otherwise all of them.", autocompletion=complete_groups),
 ]
 _OlderThan = Annotated[
-    str | None, typer.Option(metavar="AGE", help="Entries of this age, as 36h or 30d; otherwise as the settings say.")
+    str | None,
+    typer.Option(metavar="AGE", help="Entries of this age, such as 36h or 30d; by default as in the settings."),
 ]
 _PRUNED_COLUMNS = (Heading("group"), Heading("entries", is_number=True), Heading("old", is_number=True))
 
@@ -322,7 +326,7 @@ def prune(
 def _age(store: Ledger[Any], given: str | None) -> timedelta:
     seconds = store.limits.retention if given is None else argument("--older-than", Age, given)
     if given is None and not seconds:
-        raise ConfigurationError("the settings keep the journal for ever; say --older-than, as 30d")
+        raise ConfigurationError("the settings keep the journal for ever; pass --older-than, such as 30d")
     return timedelta(seconds=seconds)
 
 

@@ -128,23 +128,23 @@ COMMANDS = {
         "dead_letters", "Records whose handling failed for good: look at them, try them again."
     ),
     "doctor": CommandModule(
-        "doctor", "Look whether what is set up here can work, and say what to do where it cannot. Nothing is changed."
+        "doctor", "Check whether the setup can work, and show how to fix what cannot. Changes nothing."
     ),
-    "groups": CommandModule("topics", "Consumer groups: their members and what these were assigned."),
+    "groups": CommandModule("topics", "Consumer groups: their members and assignments."),
     "journal": CommandModule(
         "journal",
         "Show what happened to the positions of a group, the newest entries last; with --json one object in each line.",
     ),
     "pause": CommandModule(
-        "positions", "Pause a group, for all its consumers and over restarts; a preview, unless --execute is given."
+        "positions", "Pause a group, for all its consumers and across restarts; a preview, unless --execute is given."
     ),
     "pipeline": CommandModule("pipeline", "Kafka → DataFrame → table, on Spark, as a file describes it."),
     "positions": CommandModule("positions", "List the positions of a group, and move them by hand."),
     "produce": CommandModule(
-        "topics", "Send each line of standard input as a record, without losing any that it was told of."
+        "topics", "Send each line of standard input as a record; stop with an error if one is not delivered."
     ),
     "prune": CommandModule("journal", "Delete old entries of the journal; a preview, unless --execute is given."),
-    "resume": CommandModule("positions", "Let a paused group go on; a preview, unless --execute is given."),
+    "resume": CommandModule("positions", "Let a paused group continue; a preview, unless --execute is given."),
     "run": CommandModule(
         "run",
         "Run the listeners of an app, or the sinks of tidegate.toml, until SIGTERM or SIGINT, or until all caught up.",
@@ -156,7 +156,7 @@ COMMANDS = {
     "topics": CommandModule("topics", "Topics: their partitions, replicas and settings."),
     "verify": CommandModule(
         "journal",
-        "Prove from the journal that nothing was skipped or repeated unsaid; ends with code 1 if that fails.",
+        "Prove from the journal that nothing was skipped or repeated without an entry; ends with code 1 if that fails.",
     ),
 }
 """The commands, which are imported when they are called: each needs other packages, and some of these are large."""
@@ -193,9 +193,9 @@ def _usage_line(error: Any) -> int:
         typer.echo(error.ctx.get_help(), err=True)
     else:
         command = "tidegate" if error.ctx is None else error.ctx.command_path
-        said = " ".join(error.format_message().split()).rstrip(".")
-        see = " See" if said.endswith("?") else "; see"
-        typer.echo(f"error: {masked(said[:1].lower() + said[1:])}{see} {command} --help", err=True)
+        message = " ".join(error.format_message().split()).rstrip(".")
+        see = " See" if message.endswith("?") else "; see"
+        typer.echo(f"error: {masked(message[:1].lower() + message[1:])}{see} {command} --help", err=True)
     return ExitCode.CONFIGURATION
 
 
@@ -213,7 +213,7 @@ class _Commands(TyperGroup):
         return super().parse_args(ctx, args)
 
     def main(self, *args: Any, **settings: Any) -> Any:
-        """Run a command. An error in the command line is told in one line, as every other error."""
+        """Run a command. An error in the command line is shown in one line, as every other error."""
         is_alone = settings.get("standalone_mode", True)
         settings["standalone_mode"] = False
         if not is_alone:
@@ -321,16 +321,16 @@ def opened_ledger(url: str | None, config: Path | None) -> Ledger[Any]:
     from tidegate.ledger.open import open_ledger  # noqa: PLC0415
     from tidegate.settings import Settings  # noqa: PLC0415
 
-    said = Settings.load(config).ledger
+    settings = Settings.load(config).ledger
     if url is not None and has_secret(url):
         raise ConfigurationError(
             "--ledger has a password in it, which everybody on this machine could read; put the URL into "
             "TIDEGATE_LEDGER or tidegate.toml"
         )
-    where = url or said.url
+    where = url or settings.url
     if where is None:
         raise ConfigurationError("no ledger is named; set TIDEGATE_LEDGER, or ledger in tidegate.toml")
-    return open_ledger(where, prefix=said.prefix, limits=said.limits)
+    return open_ledger(where, prefix=settings.prefix, limits=settings.limits)
 
 
 def complete_groups(incomplete: str) -> list[str]:

@@ -70,12 +70,14 @@ _EXTRA = ("pyspark", "py4j", "pyarrow")
 _File = Annotated[Path, typer.Argument(metavar="FILE", help="What to run, such as orders.toml.")]
 _Once = Annotated[bool, typer.Option("--once", help="Run one micro-batch and stop.")]
 _AvailableNow = Annotated[bool, typer.Option("--available-now", help="Stop at the ends that the logs have now.")]
-_Every = Annotated[str | None, typer.Option(metavar="TIME", help="Begin a micro-batch so often, such as 500ms or 1s.")]
+_Every = Annotated[
+    str | None, typer.Option(metavar="TIME", help="How often to begin a micro-batch, such as 500ms or 1s.")
+]
 _Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 _Report = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report into a file, as JSON.")]
 _Level = Annotated[LogLevel, typer.Option(help="From which level on to log.")]
 _Port = Annotated[int | None, typer.Option(min=1, max=65535, help="Serve metrics and health at this port.")]
-_Host = Annotated[str, typer.Option(help="The address to serve them at; 0.0.0.0 is all that this machine has.")]
+_Host = Annotated[str, typer.Option(help="The address to serve them at; 0.0.0.0 means every address of this machine.")]
 
 
 @pipelines.command("run")
@@ -93,13 +95,13 @@ def run(
     metrics_host: _Host = LOOPBACK,
     debug: Debug = False,
 ) -> None:
-    """Run a pipeline until SIGTERM or SIGINT, or as far as it is told to; then report what it did.
+    """Run a pipeline until SIGTERM or SIGINT, or as far as its options say; then report what it did.
 
     tidegate pipeline run orders.toml --available-now
     """
     with reported(debug=debug):
-        said = PipelineSettings.load(file, config=config)
-        turns = _turns(said, once=once, available_now=available_now, every=every)
+        settings = PipelineSettings.load(file, config=config)
+        turns = _turns(settings, once=once, available_now=available_now, every=every)
         log_to_stderr(log_level)
         show_downloads()
         work = _work()
@@ -110,7 +112,7 @@ def run(
             health = ObservedHealth()
             serve_metrics(metrics_port, metrics_host, health)
             observers += [PrometheusObserver(), health]
-        done = work.run_pipeline(said, turns, observers)
+        done = work.run_pipeline(settings, turns, observers)
         if report is not None:
             write_text(report, as_json(done))
         typer.echo(as_json(done) if json else summary(done))
@@ -121,13 +123,13 @@ def run(
 def check(file: _File, *, config: Config = None, debug: Debug = False) -> None:
     """Look whether a pipeline could run: its file, its topics, its ledger and its table. Nothing is read or written."""
     with reported(debug=debug):
-        said = PipelineSettings.load(file, config=config)
+        settings = PipelineSettings.load(file, config=config)
         log_to_stderr(LogLevel.ERROR)
-        for line in _work().check_pipeline(said):
+        for line in _work().check_pipeline(settings):
             typer.echo(line)
 
 
-def _turns(said: PipelineSettings, *, once: bool, available_now: bool, every: str | None) -> dict[str, Any]:
+def _turns(settings: PipelineSettings, *, once: bool, available_now: bool, every: str | None) -> dict[str, Any]:
     """Return when micro-batches run, as the command line says, or else the file."""
     chosen = {"once": once, "available_now": available_now, "every": every}
     options: dict[str, Any] = {name: value for name, value in chosen.items() if value}
@@ -135,7 +137,7 @@ def _turns(said: PipelineSettings, *, once: bool, available_now: bool, every: st
         first, second = (f"--{name.replace('_', '-')}" for name in list(options)[:2])
         raise ConfigurationError(f"{first} and {second} contradict each other; give one")
     if not options:
-        held = {name: getattr(said.run, name) for name in chosen}
+        held = {name: getattr(settings.run, name) for name in chosen}
         options = {name: value for name, value in held.items() if value is not None and value is not False}
     if "every" in options:
         options["every"] = seconds_of(options["every"])

@@ -57,7 +57,9 @@ def run_until_stopped(work: Callable[[], T], stop: Callable[[], None]) -> T:
     def on_signal(number: int, frame: FrameType | None) -> None:
         for each in _SIGNALS:
             signal.signal(each, signal.SIG_DFL)
-        _log.info("stopping on %s: finishing what is under way; once more to stop at once", signal.Signals(number).name)
+        _log.info(
+            "stopping on %s: finishing the work in progress; send it again to stop at once", signal.Signals(number).name
+        )
         stop()
 
     before: dict[int, Any] = {number: signal.signal(number, on_signal) for number in _SIGNALS}
@@ -239,18 +241,20 @@ def _clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
-def run_pipeline(said: PipelineSettings, turns: Mapping[str, Any], observers: Sequence[Observer]) -> Report:
+def run_pipeline(settings: PipelineSettings, turns: Mapping[str, Any], observers: Sequence[Observer]) -> Report:
     """Run the pipeline and show its progress, until it is done or a signal stops it."""
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs every connection that it closes
-    progress = progress_for(Console(stderr=True), said.group, f"{', '.join(said.topics)} → {said.into.table}")
-    with closing(opened(said.ledger)) as ledger:
-        pipeline = configured(said, ledger, observers=observers, on_batch=progress)
+    progress = progress_for(
+        Console(stderr=True), settings.group, f"{', '.join(settings.topics)} → {settings.into.table}"
+    )
+    with closing(opened(settings.ledger)) as ledger:
+        pipeline = configured(settings, ledger, observers=observers, on_batch=progress)
         with progress:
             return run_until_stopped(lambda: pipeline.run(**turns), pipeline.stop)
 
 
-def check_pipeline(said: PipelineSettings) -> Iterator[str]:
+def check_pipeline(settings: PipelineSettings) -> Iterator[str]:
     """Yield a line for each check that passes; raise at the first that fails."""
-    with closing(opened(said.ledger)) as ledger:
-        pipeline = configured(said, ledger)
-        yield from checked(said, pipeline.spec.table, ledger)
+    with closing(opened(settings.ledger)) as ledger:
+        pipeline = configured(settings, ledger)
+        yield from checked(settings, pipeline.spec.table, ledger)

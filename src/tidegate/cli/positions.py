@@ -51,7 +51,7 @@ __all__ = [
 
 Execute = Annotated[bool, typer.Option("--execute", help="Do it; without this, only show what would be done.")]
 Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the journal.")]
-User = Annotated[str | None, typer.Option(metavar="NAME", help="Who, for the journal; otherwise the login.")]
+User = Annotated[str | None, typer.Option(metavar="NAME", help="Your name, for the journal; by default the login.")]
 Force = Annotated[bool, typer.Option("--force", help="Do what would be refused because it may be a mistake.")]
 
 _SHIFT = (
@@ -277,7 +277,7 @@ def pause(
     config: Config = None,
     debug: Debug = False,
 ) -> None:
-    """Pause a group, for all its consumers and over restarts; a preview, unless --execute is given.
+    """Pause a group, for all its consumers and across restarts; a preview, unless --execute is given.
 
     Example: tidegate pause billing --execute --reason "the bank is closed"
     """
@@ -298,7 +298,7 @@ def resume(
     config: Config = None,
     debug: Debug = False,
 ) -> None:
-    """Let a paused group go on; a preview, unless --execute is given.
+    """Let a paused group continue; a preview, unless --execute is given.
 
     Example: tidegate resume billing --execute
     """

@@ -216,7 +216,7 @@ _Port = Annotated[
     int | None,
     typer.Option(min=1, max=65535, help="Serve metrics and health at this port; each further worker one higher."),
 ]
-_Host = Annotated[str, typer.Option(help="The address to serve them at; 0.0.0.0 is all that this machine has.")]
+_Host = Annotated[str, typer.Option(help="The address to serve them at; 0.0.0.0 means every address of this machine.")]
 _Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Log errors only: no progress, no summary, no live view.")]
 _Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 _Worker = Annotated[int | None, typer.Option("--worker", hidden=True)]

@@ -37,7 +37,7 @@ _Group = Annotated[
 ]
 _Watch = Annotated[bool, typer.Option("--watch", "-w", help="Go on showing it, until SIGINT.")]
 _Every = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="With --watch: how often.")]
-_Window = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="How long a time states are judged over.")]
+_Window = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="The period over which states are judged.")]
 _Member = Annotated[
     list[str] | None,
     typer.Option(

@@ -101,7 +101,7 @@ class LineReader:
         if separator is not None and is_json:
             raise ConfigurationError("--separator is for plain lines; in JSON the key is found with --key")
         if separator == "":
-            raise ConfigurationError("--separator is empty; say what stands between key and value")
+            raise ConfigurationError("--separator is empty; pass the text between key and value")
         self._is_json = is_json
         self._path = key.split(".") if key else []
         self._separator = None if separator is None else separator.replace("\\t", "\t").encode()
@@ -282,7 +282,7 @@ def _pair(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-groups = typer.Typer(no_args_is_help=True, help="Consumer groups: their members and what these were assigned.")
+groups = typer.Typer(no_args_is_help=True, help="Consumer groups: their members and assignments.")
 app.add_typer(groups, name="groups")
 
 _GROUP_COLUMNS = (
@@ -429,10 +429,12 @@ _Key = Annotated[
     str | None, typer.Option(metavar="PATH", help="With --json: where the key is in each line, such as customer.id.")
 ]
 _Separator = Annotated[
-    str | None, typer.Option(metavar="TEXT", help=r"Without --json: what stands between key and value, such as \t.")
+    str | None, typer.Option(metavar="TEXT", help=r"Without --json: the text between key and value, such as \t.")
 ]
 _IntoPartition = Annotated[int | None, typer.Option(min=0, help="Send everything to this partition.")]
-_Rate = Annotated[float | None, typer.Option(min=0.001, metavar="N", help="Send at most so many records a second.")]
+_Rate = Annotated[
+    float | None, typer.Option(min=0.001, metavar="N", help="The maximum number of records to send per second.")
+]
 
 
 @app.command("produce")
@@ -448,7 +450,7 @@ def produce(
     config: Config = None,
     debug: Debug = False,
 ) -> None:
-    """Send each line of standard input as a record, without losing any that it was told of."""
+    """Send each line of standard input as a record; stop with an error if one is not delivered."""
     with reported(debug=debug):
         log_to_stderr(LogLevel.ERROR)
         lines = LineReader(is_json=json, key=key, separator=separator)

@@ -180,9 +180,9 @@ class Trail:
             return
         journalled = (last.seq, last.end, last.epoch, None if last.kind in _OWNERLESS else last.owner)
         stored = (seq, next_offset, epoch, owner)
-        for what, said, found in zip(("entry", "offset", "epoch", "owner"), journalled, stored, strict=True):
-            if said != found:
-                reason = f"the journal ends at {what} {said}, but the position is at {found}"
+        for what, expected, found in zip(("entry", "offset", "epoch", "owner"), journalled, stored, strict=True):
+            if expected != found:
+                reason = f"the journal ends at {what} {expected}, but the position is at {found}"
                 self._break = Break(self._partition, last.seq, reason)
                 return
 

@@ -438,16 +438,16 @@ def decide(policy: FailurePolicy, attempt: int, error: BaseException) -> Decisio
             return Again(policy.backoff.after(attempt - before))
         before += policy.times
         policy = policy.then
-    said = f"{type(error).__name__}: {error}"
-    stop = Stop(f"the handler failed {attempt} time{'s' if attempt > 1 else ''}, the last time with {said}")
+    failure = f"{type(error).__name__}: {error}"
+    stop = Stop(f"the handler failed {attempt} time{'s' if attempt > 1 else ''}, the last time with {failure}")
     if isinstance(error, LedgerError):
         return stop
     match policy:
         case Fail():
             return stop
         case Skip():
-            return StepOver(f"skipped after {said}")
+            return StepOver(f"skipped after {failure}")
         case DeadLetter():
-            return Park(said, attempt)
+            return Park(failure, attempt)
         case other:
             assert_never(other)

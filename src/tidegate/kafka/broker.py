@@ -30,11 +30,11 @@ class Membership(NamedTuple):
     @classmethod
     def of(cls, kafka: Mapping[str, Any]) -> Membership:
         """Read the membership from a consumer's settings; raises if they have no ``group.id``."""
-        said = {key: str(value).strip().lower() for key, value in kafka.items()}
+        values = {key: str(value).strip().lower() for key, value in kafka.items()}
         protocol = GroupProtocol.RANGE  # the eager protocols are treated alike, so any of them will do
-        if said.get("group.protocol") == "consumer":
+        if values.get("group.protocol") == "consumer":
             protocol = GroupProtocol.CONSUMER
-        elif said.get("partition.assignment.strategy") == "cooperative-sticky":
+        elif values.get("partition.assignment.strategy") == "cooperative-sticky":
             protocol = GroupProtocol.COOPERATIVE
         group = kafka.get("group.id")
         if not is_text(group):

@@ -37,11 +37,11 @@ __all__ = [
 
 
 _COMMITS = "the client would commit positions on its own, before or without the data that belongs to them"
-_FOLLOWS = "it follows from the listener's protocol; set 'protocol' there"
+_FOLLOWS = "it follows from the listener's protocol; set 'protocol' of the listener"
 _CALLBACK = (
     "Tidegate claims, commits and releases in this callback; give the listener on_assigned, on_revoked or on_lost"
 )
-_RANGE = "any value but Tidegate's moves past a position that is out of range without a word; set 'out_of_range' there"
+_RANGE = "another value silently moves past a position that is out of range; set 'out_of_range' of the listener"
 
 _REFUSED: dict[str, str] = {
     "enable.auto.commit": _COMMITS,
@@ -249,11 +249,11 @@ def check_own_consumer(kafka: Mapping[str, Any]) -> None:
         raise ConfigurationError(
             "the consumer's 'default.topic.config' could hide what is refused; write its settings beside the others"
         )
-    said = {key.removeprefix("topic."): str(value).strip().lower() for key, value in kafka.items()}
+    values = {key.removeprefix("topic."): str(value).strip().lower() for key, value in kafka.items()}
     for name, (needed, default, otherwise) in _NEEDED.items():
-        if said.get(name, default) != needed:
+        if values.get(name, default) != needed:
             raise ConfigurationError(
-                f"the consumer needs {name}={needed}, not {said.get(name, f'the default, {default}')}: {otherwise}"
+                f"the consumer needs {name}={needed}, not {values.get(name, f'the default, {default}')}: {otherwise}"
             )
 
 

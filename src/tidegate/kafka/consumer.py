@@ -115,9 +115,9 @@ class PendingCommit:
 
     def answered(self, error: Any, partitions: Sequence[KafkaPartition]) -> None:
         """Take the client's answer to a commit; it belongs to this one if it has all of its offsets."""
-        told = {(tp.topic, tp.partition, tp.offset): tp.error for tp in partitions}
-        if all((tp.topic, tp.partition, tp.offset) in told for tp in self._offsets):
-            self._settle(error or next(filter(None, told.values()), None))
+        reported = {(tp.topic, tp.partition, tp.offset): tp.error for tp in partitions}
+        if all((tp.topic, tp.partition, tp.offset) in reported for tp in self._offsets):
+            self._settle(error or next(filter(None, reported.values()), None))
 
     def make_now(self, commit: Callable[..., Any]) -> None:
         """Commit synchronously, unless already answered.
@@ -374,7 +374,7 @@ class GroupConsumer:
                 self._turns.call(lambda: pending.send(self._consumer.commit))
                 pending.wait()
         except KafkaException as error:
-            raise BrokerUnavailable(f"{self._address} did not take the offsets: {_reason(error)}") from error
+            raise BrokerUnavailable(f"{self._address} did not accept the offsets: {_reason(error)}") from error
 
     def end(self, partition: TopicPartition) -> int | None:
         """Return the end of a partition's log as of the last fetch; ``None`` if it is not known."""
@@ -465,7 +465,7 @@ class GroupConsumer:
         if topic is None:
             return ConsumerTrouble("topic", error.str())
         if topic in self._met:
-            return ConsumerTrouble("topic", f"topic {topic!r} is not there any more: was it deleted?")
+            return ConsumerTrouble("topic", f"topic {topic!r} no longer exists: was it deleted?")
         return ConsumerTrouble("topic", no_topic([topic]))
 
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:

@@ -214,9 +214,9 @@ class TrackedHandle(Handle):
         """Take the client's delivery report."""
         outcome: Any
         if error is None:
-            told = Delivered(message.topic(), message.partition(), message.offset(), message.timestamp()[1])
-            outcome = tuple(told)[:-1]
-            self._hooks.delivered(self._record, told._replace(seconds=message.latency()))
+            delivered = Delivered(message.topic(), message.partition(), message.offset(), message.timestamp()[1])
+            outcome = tuple(delivered)[:-1]
+            self._hooks.delivered(self._record, delivered._replace(seconds=message.latency()))
         else:
             outcome = self._reports.given_up(error, message, self._record)
             self._hooks.failed(self._record, outcome)
@@ -327,9 +327,9 @@ class Hooks:
         for interceptor in self._interceptors:
             self._call(interceptor, "on_acknowledgement", record, delivered, error)
 
-    def _call(self, whom: object, method: str, record: Outgoing, *told: object) -> None:
+    def _call(self, whom: object, method: str, record: Outgoing, *arguments: object) -> None:
         try:
-            getattr(whom, method)(record, *told)
+            getattr(whom, method)(record, *arguments)
         except Exception as error:
             self._complain(whom, method, record, error)
 

@@ -33,9 +33,11 @@ def examine_cluster(
     addresses = _addresses(str(kafka.get("bootstrap.servers", "")))
     refusals = {address: why for address in addresses if (why := _refusal(*address))}
     if len(refusals) == len(addresses):
-        said = "; ".join(f"{_shown(address)}: {why}" for address, why in refusals.items()) or "no address is named"
+        refused = "; ".join(f"{_shown(address)}: {why}" for address, why in refusals.items()) or "no address is named"
         yield Finding.fault(
-            "broker", f"no broker can be reached: {said}", "see that Kafka runs, and that bootstrap names its address"
+            "broker",
+            f"no broker can be reached: {refused}",
+            "see that Kafka runs, and that bootstrap names its address",
         )
         return
     for address, why in refusals.items():
@@ -50,11 +52,11 @@ def examine_cluster(
         metadata = admin.list_topics(timeout=_ANSWER)
     except KafkaException as error:
         admin.poll(0)
-        told = dict.fromkeys(each.str() for each in [*errors, error.args[0]])
+        reasons = dict.fromkeys(each.str() for each in [*errors, error.args[0]])
         yield Finding.fault(
             "broker",
-            f"a broker can be reached, but does not answer: {'; '.join(told)}",
-            "mind security.protocol, the login (sasl.*) and the certificates (ssl.*); and that the port is Kafka's",
+            f"a broker can be reached, but does not answer: {'; '.join(reasons)}",
+            "check security.protocol, the login (sasl.*) and the certificates (ssl.*); and that the port is Kafka's",
         )
         return
     yield Finding.ok("broker", f"{len(metadata.brokers)} of cluster {metadata.cluster_id} answer")
@@ -66,12 +68,12 @@ def _listeners(brokers: Collection[Any]) -> Iterator[Finding]:
     """Check the addresses that the brokers advertise: clients use them for everything after the first request."""
     wrong = {each.id: why for each in brokers if (why := _refusal(each.host, each.port))}
     if not wrong:
-        yield Finding.ok("listeners", "every broker can be reached at the address that it gives")
+        yield Finding.ok("listeners", "every broker can be reached at the address that it advertises")
     for each in brokers:
         if each.id in wrong:
             yield Finding.fault(
                 "listeners",
-                f"broker {each.id} says that it is at {each.host}:{each.port}, and cannot be reached there from here: "
+                f"broker {each.id} advertises the address {each.host}:{each.port}, which cannot be reached from here: "
                 f"{wrong[each.id]}",
                 "set advertised.listeners of the broker to an address that clients can reach",
             )
@@ -98,7 +100,7 @@ def _topics(
             yield Finding.warning(
                 "topics",
                 f"topic {topic}: {weakness}",
-                "Tidegate reads every record once; one that Kafka lost it cannot",
+                "Tidegate cannot read a record that Kafka has lost",
             )
         if not found:
             yield Finding.ok("topics", f"topic {topic} keeps what was acknowledged while one broker is away")

@@ -60,8 +60,8 @@ class TopicFeed:
         )
         self._producer.flush(_SECONDS)
         if not offsets:
-            said = failures[0].str() if failures else f"it was not acknowledged within {_SECONDS:g} s"
-            raise BrokerUnavailable(f"{self._address} did not store a record for {record.source}: {said}")
+            why = failures[0].str() if failures else f"it was not acknowledged within {_SECONDS:g} s"
+            raise BrokerUnavailable(f"{self._address} did not store a record for {record.source}: {why}")
         return offsets[0]
 
     def delete(self, topics: Collection[str]) -> None:
@@ -90,5 +90,5 @@ class TopicFeed:
         try:
             return future.result(_SECONDS)
         except (KafkaException, TimeoutError) as error:
-            said = error.args[0].str() if isinstance(error, KafkaException) else "it did not answer"
-            raise BrokerUnavailable(f"{self._address} did not {what}: {said}") from error
+            why = error.args[0].str() if isinstance(error, KafkaException) else "it did not answer"
+            raise BrokerUnavailable(f"{self._address} did not {what}: {why}") from error

@@ -131,8 +131,8 @@ class OwnLoop:
         )
         self._lookout = Lookout(self.group, ledger, self._admin)
         self._upkeep = Upkeep(ledger, self.group, random.uniform(*_FIRST_UPKEEP))  # noqa: S311 - jitter
-        told = argument("observers", ObserversArgument | None, observers)
-        self._tell = Observers([LoggingObserver()] if told is None else told)
+        chosen = argument("observers", ObserversArgument | None, observers)
+        self._tell = Observers([LoggingObserver()] if chosen is None else chosen)
         self._outages = Outages(self.group, self._tell)
         self._assignment = Assignment(wait, random.Random())  # noqa: S311 - jitter
         self._cluster_id: str | None = None
@@ -192,7 +192,9 @@ class OwnLoop:
         :class:`CommitRefused`: the database refused to commit what the block wrote.
         """
         if self._in_block:
-            raise ConfigurationError(f"group {self.group!r}: a transaction is open; give one all records")
+            raise ConfigurationError(
+                f"group {self.group!r}: a transaction is open; pass all records to one transaction"
+            )
         claims, spans = self._work(records)
         began, self._in_block = time.monotonic(), True
         try:
@@ -295,8 +297,8 @@ class OwnLoop:
             state, handed = self._assignment.state(tp), self._handed.get(tp, [])
             if not isinstance(state, Reading) or not set(given) <= set(handed):
                 raise Fenced(
-                    f"group {self.group!r}: {tp}@{given[0]} is not to be used any more: its partition was given up, or "
-                    "is read again from its position. Drop the record and go on polling",
+                    f"group {self.group!r}: {tp}@{given[0]} must not be used any more: its partition was given up, or "
+                    "is read again from its position. Drop the record and continue polling",
                     {tp: None},
                 )
             if handed[: len(given)] != given:
@@ -540,8 +542,8 @@ class OwnLoop:
         self._tell(Rebalanced(self.group, "lost", tuple(partitions), 0.0))
 
 
-def _topics(said: str | Sequence[str]) -> list[str]:
-    topics = argument("topics", tuple[str, ...], said)
+def _topics(given: str | Sequence[str]) -> list[str]:
+    topics = argument("topics", tuple[str, ...], given)
     if not topics:
         raise ConfigurationError("topics is empty; name one or several, or a pattern that begins with ^")
     return [topic if topic.startswith("^") else check_topic(topic) for topic in topics]

@@ -152,7 +152,7 @@ class PartitionChoice:
             return -1
         if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < count:
             raise RecordRejected(
-                f"{topic}: the partitioner chose something else than a partition from 0 to {count - 1}, or None"
+                f"{topic}: the partitioner returned something other than a partition from 0 to {count - 1}, or None"
             )
         return partition
 
@@ -165,10 +165,10 @@ class PartitionChoice:
             found = self._client.list_topics(topic, timeout=_LOOK if known else self._max_block).topics[topic]
         except KafkaException as exception:
             if not known:
-                raise producer_error(f"{topic}: how many partitions it has is not known", error_of(exception)) from None
+                raise producer_error(f"{topic}: its number of partitions is not known", error_of(exception)) from None
             found = None
         if found is not None and found.error is not None and not known:
-            raise producer_error(f"{topic}: how many partitions it has is not known", found.error)
+            raise producer_error(f"{topic}: its number of partitions is not known", found.error)
         count = len(found.partitions) if found is not None and found.error is None else known
         self._counts[topic] = count, time.monotonic() + _FRESH
         return count

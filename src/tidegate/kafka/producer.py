@@ -400,8 +400,8 @@ class Producer:
         try:
             serialized = serialize(value)
         except Exception as error:
-            said = str(error) if isinstance(error, NotSerializable) else f"the serializer failed with {blamed(error)}"
-            raise SerializationError(f"{topic}: the {what} of a record cannot be sent: {said}") from error
+            why = str(error) if isinstance(error, NotSerializable) else f"the serializer failed with {blamed(error)}"
+            raise SerializationError(f"{topic}: the {what} of a record cannot be sent: {why}") from error
         if serialized is not None and not isinstance(serialized, bytes):
             kind = type(serialized).__name__
             raise SerializationError(f"{topic}: the serializer of {what}s made {kind}, and has to make bytes")

@@ -99,7 +99,7 @@ def _plain(value: Any) -> Any:
         return list(value)
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
-    raise NotSerializable(f"JSON has no word for a {type(value).__name__}")
+    raise NotSerializable(f"JSON cannot represent a {type(value).__name__}")
 
 
 def _is_model(value: Any) -> bool:

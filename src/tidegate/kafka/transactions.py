@@ -150,7 +150,7 @@ class Transactions:
             self._abort_quietly(timeout)
             raise TransactionAborted(
                 f"the transaction was aborted: {undelivered} of its records were not delivered within {timeout:g} s; "
-                "nothing of it is to be seen, and the whole of it can be done again",
+                "readers see none of it, and it can be repeated as a whole",
                 "_TIMED_OUT",
             )
         try:
@@ -163,7 +163,7 @@ class Transactions:
         except SendAgain as error:
             self._left = _Left.COMMIT
             raise CommitUnknown(
-                f"{error}. Whether it was committed is not known; the next transaction of the producer finds out first",
+                f"{error}. It is not known whether it was committed; the producer's next transaction finds out first",
                 error.code,
             ) from error
         finally:
@@ -191,7 +191,7 @@ class Transactions:
             self._reports.note(error)
             if error.txn_requires_abort():
                 raise TransactionAborted(
-                    f"the transaction was aborted: {error.str()} ({error.name()}); nothing of it is to be seen, and "
+                    f"the transaction was aborted: {error.str()} ({error.name()}); readers see none of it, and "
                     "the whole of it can be done again",
                     error.name(),
                 )
@@ -218,7 +218,7 @@ def _bounded(call: Callable[[], object], seconds: float) -> None:
         done.result(seconds)
     except FutureTimeout:
         raise SendAgain(
-            f"the offsets were not taken within {seconds:g} s, and the client says no more; do it again with another "
-            "producer of the same 'transactional.id', which settles what this one has left",
+            f"the offsets were not accepted within {seconds:g} s, and the client gave no reason; repeat the "
+            "transaction with another producer of the same 'transactional.id', which resolves what this one left open",
             "_TIMED_OUT",
         ) from None

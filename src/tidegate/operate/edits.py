@@ -109,13 +109,13 @@ def destination(
     offset, why = _offset(row, target, log)
     if offset > log.log_end:
         raise ChangeRefused(
-            f"{row.partition} ends at offset {log.log_end}, so {offset} is beyond it: what comes in until there would "
-            "never be read"
+            f"{row.partition} ends at offset {log.log_end}, so {offset} is beyond it: records that arrive before "
+            "that offset would never be read"
         )
     if offset < log.begin and not force:
         raise ChangeRefused(
-            f"{row.partition} begins at offset {log.begin}: what was before it is gone. If {offset} is forced, the "
-            "listener deals with that as its 'out_of_range' says"
+            f"{row.partition} begins at offset {log.begin}: the records before it were deleted. If {offset} is "
+            "forced, the listener's 'out_of_range' decides what happens"
         )
     return _directed(action, row, offset, why)
 
@@ -157,9 +157,9 @@ def _directed(action: Action, row: Position, offset: int, why: str | None) -> De
     if offset == at:
         return Destination(None, f"is at {at} already")
     if action is Action.REWIND and offset > at:
-        return Destination(None, f"is at {at}, before {offset}: to go there is a skip, not a rewind")
+        return Destination(None, f"is at {at}, before {offset}: moving there is a skip, not a rewind")
     if action is Action.SKIP and offset < at:
-        return Destination(None, f"is at {at}, past {offset}: to go there is a rewind, not a skip")
+        return Destination(None, f"is at {at}, past {offset}: moving there is a rewind, not a skip")
     return Destination(offset, why)
 
 
@@ -266,7 +266,7 @@ class Operator:
             for shift in preview.shifts:
                 if reason := _moved(preview.action, shift, found.get(_partition(shift))):
                     raise PositionsMoved(
-                        f"group {preview.group!r}: {_partition(shift)} {reason}. Nothing was changed; look at a new "
+                        f"group {preview.group!r}: {_partition(shift)} {reason}. Nothing was changed; make a new "
                         "preview"
                     )
 

@@ -185,7 +185,7 @@ class ClaimedTopics:
             if claims:
                 self._ledger.release(claims)
         except AWAY as error:
-            _log.warning("partitions could not be released, their next owner will do without: %s", error)
+            _log.warning("partitions could not be released; their next owner claims them all the same: %s", error)
 
     def _refuse_if_replaced(self) -> None:
         """Raise if another owner has claimed partitions, before more are claimed: that would stop the other one."""

@@ -24,17 +24,17 @@ from tidegate.tables.target import prepare
 __all__ = ["checked"]
 
 
-def checked(said: PipelineSettings, table: Table, ledger: Ledger[Any]) -> Iterator[str]:
+def checked(settings: PipelineSettings, table: Table, ledger: Ledger[Any]) -> Iterator[str]:
     """Yield a line for each check that passes; raise at the first that fails."""
-    kafka = {} if said.kafka is None else said.kafka.configuration()
-    kafka_options(kafka, said.group)  # raises for settings that the connector does not support
+    kafka = {} if settings.kafka is None else settings.kafka.configuration()
+    kafka_options(kafka, settings.group)  # raises for settings that the connector does not support
     admin = Admin(admin_config(kafka))
-    known = admin.identities(said.topics)
-    for topic in said.topics:
+    known = admin.identities(settings.topics)
+    for topic in settings.topics:
         if topic not in known:
             raise ConfigurationError(f"there is no topic {topic!r} on the cluster; create it, or correct the name")
-    logs = admin.logs(admin.partitions(said.topics))
-    for topic in said.topics:
+    logs = admin.logs(admin.partitions(settings.topics))
+    for topic in settings.topics:
         of_it = {tp: log for tp, log in logs.items() if tp.topic == topic}
         count = sum(log.latest - log.earliest for log in of_it.values())
         yield f"topic {topic}: {len(of_it)} partitions, {count:,} offsets"
@@ -42,13 +42,13 @@ def checked(said: PipelineSettings, table: Table, ledger: Ledger[Any]) -> Iterat
         raise ConfigurationError(
             "a pipeline writes to a SQL table, so its ledger has to be SQLite, MySQL or PostgreSQL"
         )
-    positions = _positions(ledger, said.group)
+    positions = _positions(ledger, settings.group)
     if positions is None:
         yield f"ledger {ledger}: not there yet, will be created"
     else:
         lag = sum(max(0, log.latest - positions.get(tp, log.earliest)) for tp, log in logs.items())
-        yield f"ledger {ledger}: group {said.group!r} has {len(positions)} positions, {lag:,} offsets to go"
-    yield _table(ledger.engine, table, said)
+        yield f"ledger {ledger}: group {settings.group!r} has {len(positions)} positions, {lag:,} offsets to go"
+    yield _table(ledger.engine, table, settings)
 
 
 def _positions(ledger: SqlLedger, group: str) -> dict[TopicPartition, int] | None:
@@ -61,14 +61,14 @@ def _positions(ledger: SqlLedger, group: str) -> dict[TopicPartition, int] | Non
     return {tp: row.next_offset for tp, row in ledger.read(group).positions.items()}
 
 
-def _table(engine: Engine, table: Table, said: PipelineSettings) -> str:
+def _table(engine: Engine, table: Table, settings: PipelineSettings) -> str:
     if table.create and not _exists(engine, table.name, table.schema, str(table)):
         return f"table {table}: not there yet, will be created"
     declared = {} if table.evolve else table.columns  # missing columns would be added
     layout = prepare(engine, replace(table, create=False, evolve=False, columns=declared))
     if layout is None:
         raise ConfigurationError(f"table {table} has no columns")
-    if not table.evolve and (unknown := [name for name in said.columns if name not in layout.by_name]):
+    if not table.evolve and (unknown := [name for name in settings.columns if name not in layout.by_name]):
         raise ConfigurationError(
             f"columns.{unknown[0]}: table {table} has no such column to write to; it has {', '.join(layout.by_name)}"
         )

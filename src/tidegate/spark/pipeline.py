@@ -225,31 +225,31 @@ class Pipeline:
 
 
 def configured(
-    said: PipelineSettings,
+    settings: PipelineSettings,
     ledger: Ledger[Any],
     *,
     observers: Iterable[Observer] = (),
     on_batch: Callable[[BatchReport], None] | None = None,
 ) -> Pipeline:
     """Return the pipeline that the settings describe, on the ledger that :func:`opened` returned."""
-    kafka = {} if said.kafka is None else said.kafka.configuration()
+    kafka = {} if settings.kafka is None else settings.kafka.configuration()
     if "bootstrap.servers" not in kafka:
         raise ConfigurationError(
             'no broker is named; write kafka = "host:9092" in the pipeline\'s file or in tidegate.toml, or set '
             "TIDEGATE_KAFKA"
         )
-    run = said.run
+    run = settings.run
     pipeline = Pipeline(
-        said.topics,
-        said.into.described(),
-        group=said.group,
+        settings.topics,
+        settings.into.described(),
+        group=settings.group,
         kafka=kafka,
         ledger=ledger,
-        format=_format(said),
-        schema=said.schema or None,
-        columns=said.columns or None,
-        where=said.where,
-        transform=said.sql,
+        format=_format(settings),
+        schema=settings.schema or None,
+        columns=settings.columns or None,
+        where=settings.where,
+        transform=settings.sql,
         commit=None if run.commit is None else run.commit.value,
         delivery=run.delivery,
         start=StartStrategy(run.start, run.deployment),
@@ -260,35 +260,37 @@ def configured(
         collect=run.collect,
         per_batch=run.per_batch,
         spark=SparkOptions(
-            master=said.spark.master,
-            connector=said.spark.connector or DEFAULT_CONNECTOR,
-            conf=said.spark.conf,
-            name=said.spark.name or f"tidegate {said.group}",
+            master=settings.spark.master,
+            connector=settings.spark.connector or DEFAULT_CONNECTOR,
+            conf=settings.spark.conf,
+            name=settings.spark.name or f"tidegate {settings.group}",
         ),
         observers=observers,
         on_batch=on_batch,
     )
-    pipeline.kafka_settings = said.kafka
+    pipeline.kafka_settings = settings.kafka
     return pipeline
 
 
-def opened(said: LedgerSettings | None) -> Ledger[Any]:
+def opened(settings: LedgerSettings | None) -> Ledger[Any]:
     """Open the ledger that the settings name. The caller closes it."""
-    if said is None or said.url is None:
+    if settings is None or settings.url is None:
         raise ConfigurationError(
             'no ledger is named; write ledger = "postgresql+psycopg://…" in the pipeline\'s file or in tidegate.toml, '
             "or set TIDEGATE_LEDGER"
         )
-    return open_ledger(said.url, prefix=said.prefix, limits=said.limits)
+    return open_ledger(settings.url, prefix=settings.prefix, limits=settings.limits)
 
 
-def _format(said: PipelineSettings) -> Any:
-    match said.format:
+def _format(settings: PipelineSettings) -> Any:
+    match settings.format:
         case PipelineFormat.JSON | PipelineFormat.TEXT | PipelineFormat.BYTES:
-            return said.format.value
+            return settings.format.value
         case PipelineFormat.CSV:
             from tidegate.tables import CsvFormat  # noqa: PLC0415 - needs an extra
 
-            return CsvFormat(said.fields, delimiter=said.delimiter, header=said.header, nulls=said.nulls)
+            return CsvFormat(
+                settings.fields, delimiter=settings.delimiter, header=settings.header, nulls=settings.nulls
+            )
         case other:
             assert_never(other)

@@ -106,7 +106,7 @@ class Table:
     def _check(self) -> None:
         appends = self.mode is Mode.APPEND
         if not appends and not self.key:
-            self._refuse(f"mode {self.kind.value!r} needs key=…, the columns that tell its rows apart")
+            self._refuse(f"mode {self.kind.value!r} needs key=…, the columns that identify a row")
         if len(set(self.key)) < len(self.key):
             self._refuse("key names a column twice")
         if self.add and self.mode is not Mode.ACCUMULATE:

@@ -276,7 +276,7 @@ def _foreign(headers: Headers, host: str) -> str | None:
     """Return why a change is rejected because of its origin or its size; ``None`` if it is accepted."""
     origin = headers.get("origin")
     if origin is None:
-        return "A change has to say where it comes from: there is no Origin."
+        return "The request for a change has no Origin header."
     if _authority(origin) != host.lower() or not host:
         return "That change comes from another site."
     if headers.get("sec-fetch-site", "same-origin") != "same-origin":
