@@ -65,7 +65,7 @@ pairs: $(READY) ## This tree against an older commit, in turns (BASE=commit, WHA
 	$(RUN) benchmarks.pairs $(BASE) $(WHAT)
 
 chaos: $(READY) ## The long tests: kill, freeze and cut real servers over and over (PYTEST_ARGS passes through)
-	SCHEDULES=100000 $(RUN) pytest tests/simulation -s
+	SCHEDULES=100000 $(RUN) pytest tests/simulation -s -o faulthandler_timeout=1500
 	$(RUN) pytest -m hypothesis --hypothesis-profile=chaos --ignore=tests/house
 	$(RUN) pytest -m chaos -s -o faulthandler_timeout=1500 $(PYTEST_ARGS)
 

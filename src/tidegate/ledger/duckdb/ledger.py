@@ -31,6 +31,7 @@ from tidegate.errors import (
     TransactionBroken,
 )
 from tidegate.ledger.duckdb.transaction import (
+    FATAL,
     Begin,
     DuckdbSession,
     DuckdbTransaction,
@@ -54,11 +55,9 @@ from tidegate.ledger.sql.codec import (
 )
 from tidegate.ledger.transaction import (
     Conflict,
-    ConnectionLost,
     DoneBefore,
     Limits,
     NotMoved,
-    NoWrites,
     OutcomeUnknown,
     Retriable,
 )
@@ -349,11 +348,11 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
         try:
             conn.execute("COMMIT")
         except duckdb.Error as error:
-            if isinstance(error, _FATAL):
+            if isinstance(error, FATAL):
                 self._file.reopen()
             if not isinstance(error, duckdb.TransactionException):
                 raise OutcomeUnknown(first_line(error)) from error
-            if trouble := self._trouble(error):
+            if trouble := self._file.trouble(error):
                 raise trouble from error
             raise CommitRefused(
                 f"the ledger at {self}: the database refused COMMIT: {first_line(error)}; nothing was committed"
@@ -366,13 +365,13 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
         try:
             yield tx
         except duckdb.Error as error:
-            if trouble := self._trouble(error):
+            if trouble := self._file.trouble(error):
                 raise trouble from error
             raise
         if session.spoiled is not None:
             raise session.spoiled
         if not session.is_intact:
-            trouble = None if session.failed is None else self._trouble(session.failed)
+            trouble = None if session.failed is None else self._file.trouble(session.failed)
             raise trouble or TransactionBroken(f"{work}: {_ABORTED}")
         letters = [{"group": work.group, "now": _utc_now(), **letter_row(letter)} for letter in tx.letters]
         with self._own_errors():
@@ -384,21 +383,7 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
         try:
             yield
         except duckdb.Error as error:
-            raise self._trouble(error) or self._refused(error) from error
-
-    def _trouble(self, error: BaseException) -> Retriable | None:
-        """Return the :class:`Retriable` that an error stands for; ``None`` if a retry does not help."""
-        text = first_line(error)
-        if isinstance(error, _FATAL):
-            self._file.reopen()
-            return ConnectionLost(f"{text}; the file is opened anew, which needs its other connections to be closed")
-        # Errors of other classes may quote a value of the record, which may be any text.
-        is_full = isinstance(error, duckdb.OperationalError) and _FULL.search(text)
-        if is_full or isinstance(error, duckdb.OutOfMemoryException):
-            return NoWrites(text)
-        if isinstance(error, duckdb.TransactionException) and _CONFLICT.search(text):
-            return Conflict(text)
-        return ConnectionLost(text) if isinstance(error, duckdb.ConnectionException) else None
+            raise self._file.trouble(error) or self._refused(error) from error
 
     def _refused(self, error: BaseException) -> LedgerError:
         if isinstance(error, duckdb.CatalogException):
@@ -745,10 +730,6 @@ _FORGET_EVERY = 3600.0  # seconds
 _REMEMBERED = timedelta(days=3)  # longer than any operation is retried: ``lock_wait`` is a day at most
 
 _DROP_LETTER = "DELETE FROM {prefix}dead_letters WHERE consumer_group = $group AND id = $id"
-
-_FATAL = (duckdb.FatalException, duckdb.InternalException)  # DuckDB then refuses everything until the file is reopened
-_FULL = re.compile("Could not write|No space left|Read-only file system")
-_CONFLICT = re.compile("conflict|Failed to commit", re.IGNORECASE)
 
 _ABORTED = (
     "a statement of the handler failed, which aborts a transaction in DuckDB, and the handler swallowed its error; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -16,9 +17,10 @@ import duckdb
 
 from tidegate.core.work import Work
 from tidegate.errors import LedgerError, LedgerUnavailable, TransactionBroken
-from tidegate.ledger.transaction import Conflict, LockWaitOver, Transaction
+from tidegate.ledger.transaction import Conflict, ConnectionLost, LockWaitOver, NoWrites, Retriable, Transaction
 
 __all__ = [
+    "FATAL",
     "Begin",
     "DuckdbFile",
     "DuckdbSession",
@@ -45,6 +47,13 @@ Found: TypeAlias = list[tuple[Any, ...]]
 Begin: TypeAlias = Callable[[duckdb.DuckDBPyConnection], None]
 
 _ABOUT_SQL = (duckdb.ParserException, duckdb.SyntaxException, duckdb.BinderException, duckdb.CatalogException)
+
+
+FATAL = (duckdb.FatalException, duckdb.InternalException)
+"""Errors after which DuckDB refuses everything until the file is reopened."""
+
+_FULL = re.compile("Could not write|No space left|Read-only file system")
+_CONFLICT = re.compile("conflict|Failed to commit", re.IGNORECASE)
 
 
 class DuckdbTransaction(Transaction):
@@ -223,6 +232,20 @@ class DuckdbFile:
         """Close the database after a fatal error, so that the next connection opens it anew."""
         with self._opening:
             self._close()
+
+    def trouble(self, error: BaseException) -> Retriable | None:
+        """Return the :class:`Retriable` that an error stands for; ``None`` if a retry does not help."""
+        text = first_line(error)
+        if isinstance(error, FATAL):
+            self.reopen()
+            return ConnectionLost(f"{text}; the file is opened anew, which needs its other connections to be closed")
+        # Errors of other classes may quote a value of the record, which may be any text.
+        is_full = isinstance(error, duckdb.OperationalError) and _FULL.search(text)
+        if is_full or isinstance(error, duckdb.OutOfMemoryException):
+            return NoWrites(text)
+        if isinstance(error, duckdb.TransactionException) and _CONFLICT.search(text):
+            return Conflict(text)
+        return ConnectionLost(text) if isinstance(error, duckdb.ConnectionException) else None
 
     def _close(self) -> None:
         root, self._root = self._root, None
