@@ -107,6 +107,8 @@ def test_nonsense_is_refused_with_its_reason(stage: Stage, survey: Survey) -> No
         operator.rewind(GROUP, topic, To(6))
     with pytest.raises(ChangeRefused, match=r"no position in .*\[5\]"):
         operator.rewind(GROUP, topic, To(1), partitions=[5])
+    with pytest.raises(ChangeRefused, match="'partitions' is empty; name partitions, or leave it out"):
+        operator.rewind(GROUP, topic, To(1), partitions=[])
     with pytest.raises(ChangeRefused, match="has positions in: none"):
         operator.rewind("nobody", topic, To(1))
     with pytest.raises(ChangeRefused, match="no group 'nobody'"):

@@ -192,7 +192,7 @@ def rewind(
     """
     with reported(debug=debug), unbroken(), opened_ledger(ledger, config) as store:
         operator = Operator(store, surveyed(kafka, config, no_kafka=no_kafka))
-        preview = operator.rewind(group, topic, target(to), partitions=partition or (), force=force)
+        preview = operator.rewind(group, topic, target(to), partitions=partition or None, force=force)
         _carry_out(operator, preview, json=json, execute=execute, user=user, reason=reason)
 
 
@@ -221,7 +221,7 @@ def skip(
     """
     with reported(debug=debug), unbroken(), opened_ledger(ledger, config) as store:
         operator = Operator(store, surveyed(kafka, config, no_kafka=no_kafka))
-        preview = operator.skip(group, topic, target(to), partitions=partition or (), force=force)
+        preview = operator.skip(group, topic, target(to), partitions=partition or None, force=force)
         _carry_out(operator, preview, json=json, execute=execute, user=user, reason=reason)
 
 

@@ -214,7 +214,7 @@ class PausePreview:
     owners: tuple[str, ...]
 
 
-_Partitions: TypeAlias = Annotated[Collection[int], several(Amount, "the number of a partition")]
+_Partitions: TypeAlias = Annotated[Collection[int], several(Amount, "the number of a partition")] | None
 
 
 class Operator:
@@ -230,7 +230,7 @@ class Operator:
         self._survey: Survey | None = argument("survey", Survey | None, survey)
 
     def rewind(
-        self, group: str, topic: str, target: Target, *, partitions: Collection[int] = (), force: bool = False
+        self, group: str, topic: str, target: Target, *, partitions: Collection[int] | None = None, force: bool = False
     ) -> EditPreview:
         """Preview moving positions back, of ``partitions`` or of the whole topic.
 
@@ -239,7 +239,7 @@ class Operator:
         return self._edit(Action.REWIND, group, topic, target, partitions=partitions, force=force)
 
     def skip(
-        self, group: str, topic: str, target: Target, *, partitions: Collection[int] = (), force: bool = False
+        self, group: str, topic: str, target: Target, *, partitions: Collection[int] | None = None, force: bool = False
     ) -> EditPreview:
         """Preview moving positions forward over records that will not be read; parameters as for :meth:`rewind`."""
         return self._edit(Action.SKIP, group, topic, target, partitions=partitions, force=force)
@@ -293,13 +293,15 @@ class Operator:
                 assert_never(other)
 
     def _edit(
-        self, action: Action, group: str, topic: str, target: Target, *, partitions: Collection[int], force: bool
+        self, action: Action, group: str, topic: str, target: Target, *, partitions: Collection[int] | None, force: bool
     ) -> EditPreview:
         check_group(group)
         check_topic(topic)
         target = argument("target", TargetArgument, target)
         partitions = argument("partitions", _Partitions, partitions)
         force = argument("force", bool, force)
+        if partitions is not None and not partitions:  # a list that happens to be empty must not move a whole topic
+            raise ChangeRefused(f"{topic}: 'partitions' is empty; name partitions, or leave it out for all of them")
         state = self._ledger.read(group)
         chosen = _chosen(state, topic, partitions)
         logs = self._logs(topic, target)
@@ -342,14 +344,14 @@ class Operator:
         return PausePreview(action, group, changes, len(state.positions), _owners(state.positions.values()))
 
 
-def _chosen(state: GroupState, topic: str, partitions: Collection[int]) -> dict[TopicPartition, Position]:
+def _chosen(state: GroupState, topic: str, partitions: Collection[int] | None) -> dict[TopicPartition, Position]:
     stored = {tp: row for tp, row in sorted(state.positions.items()) if tp.topic == topic}
     if not stored:
         topics = ", ".join(sorted({tp.topic for tp in state.positions})) or "none"
         raise ChangeRefused(f"group {state.group!r} has no position in topic {topic!r}; it has positions in: {topics}")
-    if missing := set(partitions) - {tp.partition for tp in stored}:
+    if missing := set(partitions or ()) - {tp.partition for tp in stored}:
         raise ChangeRefused(f"group {state.group!r} has no position in {topic}[{min(missing)}]")
-    return {tp: row for tp, row in stored.items() if not partitions or tp.partition in partitions}
+    return {tp: row for tp, row in stored.items() if partitions is None or tp.partition in partitions}
 
 
 def _shifts(rows: Mapping[TopicPartition, Position], offsets: Mapping[TopicPartition, int]) -> tuple[Shift, ...]:

@@ -239,8 +239,10 @@ def _form(request: Request, asked: _Asked, problem: str | None = None, status: i
     return page(request, "change.html", status, group=asked.group, tab="", asked=asked, topics=topics, problem=problem)
 
 
-def _numbers(text: str) -> set[int]:
-    """Parse partition numbers and ranges such as ``0, 3, 5-7``; an empty set means all partitions."""
+def _numbers(text: str) -> set[int] | None:
+    """Parse partition numbers and ranges such as ``0, 3, 5-7``; ``None`` stands for all of them."""
+    if not text.strip():
+        return None
     numbers: set[int] = set()
     named = 0
     for part in filter(None, (part.strip() for part in text.replace(";", ",").split(","))):
