@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from sqlalchemy import make_url
 
+from tidegate.ledger.duckdb import DuckdbLedger
 from tidegate.ledger.memory import MemoryLedger
 from tidegate.ledger.transaction import ConnectionLost, OutcomeUnknown
 
@@ -159,6 +160,34 @@ class BreakingConnection(sqlite3.Connection):
         error = sqlite3.OperationalError("disk I/O error")
         error.sqlite_errorcode = sqlite3.SQLITE_IOERR
         raise error
+
+
+class BreakingDuckdbLedger(DuckdbLedger):
+    """A ledger whose COMMIT is not answered, with the work done or undone; others get the writers' lock after that."""
+
+    cut: Cut | None = None
+    _broken: Cut | None = None
+
+    @contextmanager
+    def _writing(self, begin: Any) -> Iterator[Any]:
+        try:
+            with super()._writing(begin) as session:
+                yield session
+        except OutcomeUnknown:
+            broken, self._broken = self._broken, None
+            if broken is not None:
+                broken.fire()
+            raise
+
+    def _commit(self, conn: Any) -> None:
+        cut = self.cut
+        if cut is None or not cut.strikes():
+            super()._commit(conn)
+            return
+        self._broken = cut
+        if cut.moment is Moment.AFTER:
+            super()._commit(conn)
+        raise OutcomeUnknown("as if the disk had failed")
 
 
 class BreakingMemoryLedger(MemoryLedger):

@@ -1,8 +1,8 @@
 """Every operation that changes something, with its connection broken under each of its requests in turn: before the
 store is given the request, and after it has answered. Others act in between: they claim, advance, edit, drop and prune.
 
-Each operation takes effect once, and what it returns is true. A server has a proxy before it. SQLite and the memory
-ledger have no network: there the COMMIT fails, with the work done or undone.
+Each operation takes effect once, and what it returns is true. A server has a proxy before it. SQLite, DuckDB and the
+memory ledger have no network: there the COMMIT fails, with the work done or undone.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from tidegate.ledger.sql.ledger import SqlLedger
 from tidegate.ledger.transaction import ConnectionLost, OutcomeUnknown
 from tidegate.operate import Operator, target
 
-from .cutting import BreakingConnection, BreakingMemoryLedger, Cut, Moment, Wire
+from .cutting import BreakingConnection, BreakingDuckdbLedger, BreakingMemoryLedger, Cut, Moment, Wire
 from .samples import FIRST, SECOND, offsets, span
-from .stores import MemoryStore, RedisStore, Row, SqlStore, fresh_name
+from .stores import DuckdbStore, MemoryStore, RedisStore, Row, SqlStore, fresh_name
 
 LIMITS = Limits(hold=5.0, lock_wait=10.0)
 _numbers = itertools.count()
@@ -84,6 +84,17 @@ def in_a_file(folder: Path) -> Iterator[Place]:
 
 
 @contextmanager
+def in_a_duckdb_file(folder: Path) -> Iterator[Place]:
+    """DuckDB, in this process."""
+    store = DuckdbStore(folder / "ledger.duckdb")
+    store.ledger.create()
+    far = BreakingDuckdbLedger(store.path, prefix=store.prefix, limits=LIMITS)
+    yield Place(store, store.ledger, far, far)
+    far.close()
+    store.close()
+
+
+@contextmanager
 def in_memory() -> Iterator[Place]:
     """The reference."""
     store = MemoryStore()
@@ -93,7 +104,9 @@ def in_memory() -> Iterator[Place]:
     store.close()
 
 
-@pytest.fixture(scope="module", params=["memory", "sqlite", "mariadb", "mysql", "postgres", "pgbouncer", "redis"])
+@pytest.fixture(
+    scope="module", params=["memory", "sqlite", "duckdb", "mariadb", "mysql", "postgres", "pgbouncer", "redis"]
+)
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """Every store."""
     match request.param:
@@ -101,6 +114,8 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             opened = in_memory()
         case "sqlite":
             opened = in_a_file(tmp_path_factory.mktemp("lost"))
+        case "duckdb":
+            opened = in_a_duckdb_file(tmp_path_factory.mktemp("lost"))
         case server:
             opened = behind_a_wire(server, request)
     with opened as made:
