@@ -809,6 +809,10 @@ ALTERED: dict[str, list[str]] = {
         "ALTER DOMAIN {0}_d SET DEFAULT 5",
         "ALTER DOMAIN {0}_d ADD CHECK (value > 0)",
         "ALTER TYPE {0}_e ADD VALUE 'happy'",
+        "ALTER TYPE {0}_e RENAME VALUE 'happy' TO 'glad'",
+        "ALTER TYPE {0}_l ADD VALUE 'happy'",
+        "ALTER DOMAIN {0}_inner ADD CHECK (value > 0)",
+        "ALTER DOMAIN {0}_inner SET NOT NULL",
     ],
     "mysql": [
         "CREATE UNIQUE INDEX {0}_i ON {0} (n)",
@@ -837,7 +841,10 @@ def test_the_shape_shows_every_alteration(database: Place) -> None:
     if database.database == "postgres":
         database.run(f"CREATE DOMAIN {name}_d AS integer")
         database.run(f"CREATE TYPE {name}_e AS ENUM ('sad')")
-        columns += f", d {name}_d, e {name}_e"
+        database.run(f"CREATE TYPE {name}_l AS ENUM ('sad')")
+        for outer, inner in (("inner", "integer"), ("middle", f"{name}_inner"), ("outer", f"{name}_middle")):
+            database.run(f"CREATE DOMAIN {name}_{outer} AS {inner}")
+        columns += f", d {name}_d, e {name}_e, l {name}_l[], o {name}_outer"
     database.create(columns, name)
     table = Table(name, **UPSERT)
     with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
@@ -851,6 +858,22 @@ def test_the_shape_shows_every_alteration(database: Place) -> None:
             assert shape == shape_of(conn, table)
             assert database_of(conn).has_shape(conn, table, shape, is_written=True)
             assert not database_of(conn).has_shape(conn, table, before, is_written=True), statement
+
+
+@pytest.mark.parametrize("kind", ["{0}_e", "{0}_e[]", "{0}_c", "{0}_d", "{0}_d[]", "citext"])
+def test_the_shape_of_a_table_with_types_of_users_shows_nothing_of_other_tables(on_postgres: Place, kind: str) -> None:
+    """Or else whoever creates a table makes each sink on such a table read its records again."""
+    name = on_postgres.name()
+    on_postgres.run("CREATE EXTENSION IF NOT EXISTS citext")
+    on_postgres.run(f"CREATE TYPE {name}_e AS ENUM ('sad')")
+    on_postgres.run(f"CREATE TYPE {name}_c AS (a integer)")
+    on_postgres.run(f"CREATE DOMAIN {name}_d AS integer CHECK (value > 0)")
+    on_postgres.create(f"id integer PRIMARY KEY, v {kind.format(name)}", name)
+    with on_postgres.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
+        before = shape_of(conn, Table(name))
+        on_postgres.create("id integer PRIMARY KEY, n integer CHECK (n > 0)", f"{name}_other")
+        on_postgres.run(f"CREATE DOMAIN {name}_f AS integer CHECK (value > 0)")
+        assert shape_of(conn, Table(name)) == before
 
 
 def test_the_shape_of_a_partitioned_table_and_of_a_view_shows_what_is_behind_them(on_postgres: Place) -> None:

@@ -292,6 +292,18 @@ def test_json_is_converted_where_nothing_is_lost(database: Place, kind: str) -> 
         assert found == (pytest.approx(expected) if kind == "REAL" else expected)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_json_column_of_sqlite_rounds_no_number(sqlite: Place, mode: str) -> None:
+    """SQLite makes a number of text that is one in a column of type JSON, and Infinity of 1e400; not in JSON_TEXT."""
+    numbers = ["5", "1.0", "-0.5", "1e3", "0.30000000000000004", "9223372036854775807", "0", "0.00", "1e22"]
+    assert all(each is not ... for each in stored(sqlite, "JSON", numbers, mode))
+    lossy = ["9223372036854775808", "12345678901234567890", "0.1234567890123456789", "1e400", "1e-400", "-1e400"]
+    assert stored(sqlite, "JSON", lossy, mode) == [...] * len(lossy)
+    nested = [f'{{"a": {each}}}' for each in lossy] + [f"[{each}]" for each in lossy] + [f'"{each}"' for each in lossy]
+    assert stored(sqlite, "JSON", nested, mode) == nested
+    assert stored(sqlite, "JSON_TEXT", lossy, mode) == lossy
+
+
 def test_exact_tables_convert_nothing(database: Place) -> None:
     for kind, values in (("BIGINT", ["5.0", "1e3"]), ("BOOLEAN", ["0", "1"]), ("TEXT", ["1.50", "true", "[]", "{}"])):
         assert stored(database, kind, values, exact=True) == [...] * len(values)

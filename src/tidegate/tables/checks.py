@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, time
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -128,9 +130,22 @@ def _json(array: Any, column: Column) -> _Problems:
     if not column.takes_nul and has_byte(array, b"\\u0000"):
         escaped = pc.match_substring_regex(array, _ESCAPED_NUL)
         yield "JSON with the character NUL, which the column cannot hold", _places(escaped)
+    if column.digits is not None:
+        numbers = _places(pc.match_substring_regex(array, _JSON_NUMBER))
+        lossy = [place for place in numbers if not _is_kept(array[place].as_py(), column.digits)]
+        yield "a number that the column would round or cannot hold", lossy
     yield from _text(array, column)
 
 
+def _is_kept(number: str, digits: int) -> bool:
+    """Whether SQLite keeps a number: as an integer of 64 bits, or as a double of so many digits or the same text."""
+    number = number.strip()
+    if _WHOLE.fullmatch(number) and -(2**63) <= int(number) < 2**63:
+        return True
+    return _is_double(number) and (_significant(number) <= digits or Decimal(repr(float(number))) == Decimal(number))
+
+
+_JSON_NUMBER, _WHOLE = r"^\s*[-0-9]", re.compile(r"-?[0-9]{1,19}")
 _ESCAPED_NUL = r"(^|[^\\])(\\\\)*\\u0000"
 
 

@@ -61,7 +61,7 @@ class Column:
     size: int | None = None
     """Text or bytes: the most bytes."""
     digits: int | None = None
-    """Decimal that the database would round: the significant digits that it keeps."""
+    """Decimal that the database would round, or JSON that it makes a number: the significant digits that it keeps."""
     first: date = date.min
     """Date or timestamp: the earliest value; for a timestamp, a date means the start of that day."""
     last: date = date.max

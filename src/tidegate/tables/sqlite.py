@@ -209,8 +209,8 @@ def _facts(declared: str) -> Mapping[str, Any]:
         return {"type": ColumnType(TypeName.TIMESTAMP), "has_zone": _TIMES[name]}
     if name == "DATE":
         return {"type": ColumnType(TypeName.DATE)}
-    if name in ("JSON", "JSON_TEXT"):
-        return {"type": ColumnType(TypeName.JSON)}
+    if name in ("JSON", "JSON_TEXT"):  # SQLite makes a number of JSON that is one, unless the type has TEXT in it
+        return {"type": ColumnType(TypeName.JSON), "digits": _EXACT_DIGITS if name == "JSON" else None}
     if name == "DECIMAL_TEXT":
         return {"type": _decimal(first, second)}
     if "INT" in name:

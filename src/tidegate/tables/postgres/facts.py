@@ -421,16 +421,22 @@ _PART_SHAPE = """concat_ws(' ', c.oid, c.relkind, c.relpersistence, c.relrowsecu
         ORDER BY oid) FROM pg_trigger WHERE tgrelid = c.oid) END,
     CASE WHEN c.relhasrules THEN (SELECT 'r ' || string_agg(concat(oid, ev_enabled), ' ' ORDER BY oid)
         FROM pg_rewrite WHERE ev_class = c.oid) END)"""
-# Ids from 16384 on belong to user-defined types: domains and enums, which may be altered.
+# Ids from 16384 on belong to user-defined types: domains and enums, which may be altered, and what is made of them.
+_TYPE_SHAPE = """WITH RECURSIVE chain (type) AS (
+        SELECT atttypid
+        UNION SELECT CASE typtype WHEN 'd' THEN typbasetype ELSE typelem END FROM chain JOIN pg_type ON oid = type
+        WHERE typtype = 'd' OR (typcategory = 'A' AND typelem <> 0)
+    )
+    SELECT string_agg(concat_ws(' ', oid, typnotnull, typdefault,
+        (SELECT array_agg(enumlabel ORDER BY enumsortorder)::text FROM pg_enum WHERE enumtypid = type),
+        (SELECT string_agg(k.oid::text, ' ' ORDER BY k.oid) FROM pg_constraint k WHERE k.contypid = type)),
+        ', ' ORDER BY oid)
+    FROM chain JOIN pg_type ON oid = type WHERE type >= 16384"""
 _SHAPE = f"""
 SELECT concat_ws(' ', {_PART_SHAPE},
     (SELECT 'd ' || string_agg(oid::text, ' ' ORDER BY adnum) FROM pg_attrdef WHERE adrelid = c.oid),
     (SELECT 'c ' || string_agg(concat_ws(' ', attname, atttypid, atttypmod, attcollation, attnotnull, attgenerated,
-        attidentity, attstorage, CASE WHEN atttypid >= 16384 THEN (
-            SELECT concat_ws(' ', t.typnotnull, t.typdefault,
-                (SELECT count(*) FROM pg_enum WHERE enumtypid IN (t.oid, t.typbasetype)),
-                (SELECT string_agg(k.oid::text, ' ') FROM pg_constraint k WHERE k.contypid IN (t.oid, t.typbasetype)))
-            FROM pg_type t WHERE t.oid = atttypid) END), ', ' ORDER BY attnum)
+        attidentity, attstorage, CASE WHEN atttypid >= 16384 THEN ({_TYPE_SHAPE}) END), ', ' ORDER BY attnum)
         FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped),
     CASE WHEN c.relkind IN ('p', 'v') THEN (
         {_parts_of("false")}
