@@ -62,6 +62,7 @@ WRONG = [
     Wrong("a missing argument", "pause"),
     Wrong("text for a number", "status --every soon"),
     Wrong("a number out of bounds", "run shop:app --workers 0"),
+    Wrong("more partitions than Kafka takes", "topics create orders --partitions 1000000"),
     Wrong("an unknown choice", "run shop:app --log-level loud"),
     Wrong("no ledger named", "status"),
     Wrong("no broker named", "topics list"),
@@ -95,6 +96,9 @@ WRONG = [
     Wrong("a module that does not exist", "run shpo:app"),
     Wrong("a name that the module does not have", "run tilled:ap", files={"tilled.py": NEW_APP}),
     Wrong("a module that fails", "run broken:app", files={"broken.py": "app = nothing"}),
+    Wrong("a module with a syntax error", "run unended:app", files={"unended.py": "app = (\n"}),
+    Wrong("a file instead of a module", "run shop.py:app"),
+    Wrong("a path instead of a module", "run ../shop:app"),
     Wrong("an app without a listener", "run bare:app", files={"bare.py": NEW_APP}),
     Wrong(
         "a broker that does not answer",

@@ -211,6 +211,13 @@ def test_readme_shows_the_files_and_commands_of_the_quickstart() -> None:
     assert not [command for command in commands if command not in typed]
 
 
+def test_readme_moves_positions_of_a_group_and_a_topic_that_it_made() -> None:
+    readme = (ROOT / "README.md").read_text()
+    (group, topic), *others = re.findall(r"^\$ tidegate positions rewind (\S+) (\S+) ", readme, re.MULTILINE)
+    assert not others
+    assert f'@app.listener("{topic}", group="{group}")' in readme
+
+
 @pytest.mark.parametrize(
     ("page", "told", "same"),
     [

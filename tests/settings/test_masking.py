@@ -64,6 +64,9 @@ def test_the_rest_of_an_address_is_shown() -> None:
         "sasl.jaas.config",
         "SASL.Token",
         "some.api.key",
+        "sasl.passwrd",  # misspelt, and refused only by the client itself
+        "sasl.pasword",
+        "oauth.secrt",
     ],
 )
 def test_the_secrets_of_the_client_are_not_shown(key: str) -> None:

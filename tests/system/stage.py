@@ -283,8 +283,11 @@ class Stage:
         self, function: Callable[..., Any], *topics: str, until_caught_up: bool = False, **settings: Any
     ) -> Running:
         """A member that runs a function as an app does, with its error policy; ``ledger`` may be ``None``."""
-        app = App({**self.kafka, **_BRISK}, settings.pop("ledger", self.ledger), settings=Settings())
-        app.listener(topics, group=GROUP, **{"session_timeout": 6.0, **settings})(function)
+        client = {**self.kafka, **_BRISK}
+        if settings.get("protocol") is GroupProtocol.CONSUMER:
+            del client["heartbeat.interval.ms"]  # the broker's to say
+        app = App(client, settings.pop("ledger", self.ledger), settings=Settings())
+        app.listener(topics, **{"group": GROUP, "session_timeout": 6.0, **settings})(function)
 
         def make(tell: Callable[[Event], None]) -> Member:
             app.observers.add(tell)

@@ -40,6 +40,11 @@ def load(target: str) -> Runnable:
     name, colon, attribute = target.partition(":")
     if not (name and colon and attribute):
         raise ConfigurationError(f"{target!r} does not name an app; write MODULE:APP, such as shop:app")
+    if "/" in name or name.startswith("."):
+        raise ConfigurationError(
+            f"{name!r} is a path and not a module; run in the folder of the module, "
+            "and write MODULE:APP, such as shop:app"
+        )
     directory = str(Path.cwd())
     if directory not in sys.path:
         sys.path.insert(0, directory)
@@ -63,8 +68,9 @@ def _imported(name: str) -> ModuleType:
         raise
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            hint = "; write a module without .py, such as shop:app" if name.endswith(".py") else ""
             raise ConfigurationError(
-                f"there is no module {error.name!r} in {Path.cwd()} or on the Python path"
+                f"there is no module {error.name!r} in {Path.cwd()} or on the Python path{hint}"
             ) from None
         raise _broken(name, error) from error
     except Exception as error:
@@ -72,10 +78,12 @@ def _imported(name: str) -> ModuleType:
 
 
 def _broken(name: str, error: Exception) -> ConfigurationError:
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return ConfigurationError(
-        f"the module {name!r} cannot be imported: {type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
-    )
+    if isinstance(error, SyntaxError):  # the traceback ends in Python's import, not in the file
+        where, what = f"{error.filename}, line {error.lineno}", error.msg
+    else:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where, what = f"{last.filename}, line {last.lineno}", str(error)
+    return ConfigurationError(f"the module {name!r} cannot be imported: {type(error).__name__}: {what} ({where})")
 
 
 def _instead(found: object, missing: str) -> str:

@@ -236,7 +236,9 @@ def describe_topic(
 
 
 _NewTopic = Annotated[str, typer.Argument(metavar="NAME", help="The new topic.")]
-_Partitions = Annotated[int | None, typer.Option(min=1, help="How many partitions; otherwise as the broker chooses.")]
+_Partitions = Annotated[
+    int | None, typer.Option(min=1, max=100_000, help="How many partitions; otherwise as the broker chooses.")
+]
 _Replication = Annotated[
     int | None, typer.Option(min=1, help="How many brokers keep each of them; otherwise as the broker chooses.")
 ]

@@ -16,7 +16,8 @@ __all__ = ["Masked", "has_secret", "masked", "shown"]
 
 _BLOT = "***"
 _WORDS = "password|passwd|pwd|passphrase|secret|token|credential|jaas|oauthbearer.(?:config|extensions)|auth.user.info"
-_SECRET_KEY = re.compile(rf"{_WORDS}|key|pem$", re.IGNORECASE)
+# A misspelt name, such as sasl.passwrd, has a password as its value all the same.
+_SECRET_KEY = re.compile(rf"{_WORDS}|pass?w|psw|secr|key|pem$", re.IGNORECASE)
 # In a text, "key" alone usually means the key of a record or a table; a secret key has one of these words before it.
 _KEYS = "(?:access|account|api|auth|client|encryption|master|private|shared|signing|ssl)[_.-]?key"
 # The length of names is bounded, and they start at the start of a word. Otherwise the search would take quadratic time
