@@ -18,6 +18,7 @@ from tidegate.cli import main as _registered  # noqa: F401
 from tidegate.cli.options import app
 from tidegate.cli.output import harmless, lines_of
 from tidegate.ledger import FailedRecord
+from tidegate.operate.letters import error_kind
 
 from .conftest import Run
 from .golden import check_golden, timeless
@@ -119,6 +120,21 @@ def test_letters_are_counted_by_error(url: str, ledger: Ledger[Any]) -> None:
     told = invoke(url, "list", "--by-error").stdout
     assert is_harmless(told)
     assert told.endswith("\n12 dead letters in all\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ("KeyError: 'customer 7' at 7.5", "KeyError: … at …"),
+        ("ValueError: it isn't 'a' but can't be b'x'", "ValueError: it isn't … but can't be …"),
+        ("'utf-8' codec can't decode byte 0x80: invalid start byte", "… codec can't decode byte … invalid start byte"),
+        ("'utf-8' codec can't decode byte 0x80: unexpected end", "… codec can't decode byte … unexpected end"),
+        ("KeyError: 'a name that was cut o", "KeyError: …"),
+        ("ValueError: b'bytes that were cut o", "ValueError: …"),
+    ],
+)
+def test_quoted_values_and_numbers_make_no_kind_of_their_own(error: str, kind: str) -> None:
+    assert error_kind(error) == kind
 
 
 @pytest.mark.parametrize("command", [["list"], ["show", "1"], ["drop", "--all"]])

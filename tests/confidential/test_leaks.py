@@ -40,6 +40,9 @@ ESCAPE = "evil\x1b]0;owned\x07\x1b[2J\u202e"
         f"sasl.oauthbearer.extensions=tenant={SECRET}",
         f"{{'api_key': '{SECRET} x'}}",
         f"client_secret => {SECRET}",
+        f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n-----END PRIVATE KEY-----",
+        f"ssl.key.pem = -----BEGIN EC PRIVATE KEY----- x {SECRET} -----END EC PRIVATE KEY-----",
+        f"a key that was cut off: -----BEGIN RSA PRIVATE KEY-----\\nx\\n{SECRET}",
     ],
 )
 def test_a_secret_is_masked_however_it_is_written(text: str) -> None:

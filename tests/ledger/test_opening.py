@@ -243,8 +243,9 @@ def test_a_login_without_tls_that_needs_a_package_names_it(mysql: MySQL) -> None
 
 
 def test_a_directory_that_is_not_there_is_an_error_at_once() -> None:
-    with pytest.raises(LedgerUnavailable, match="unable to open database file"):
+    with pytest.raises(LedgerUnavailable, match="unable to open database file") as refused:
         open_ledger("sqlite:////no/such/directory/ledger.db").create()
+    assert "password" not in str(refused.value), "a file has none"
 
 
 @pytest.mark.parametrize(

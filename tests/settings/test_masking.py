@@ -217,9 +217,22 @@ def test_no_message_of_our_own_is_eaten() -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["a", "a.", "key", "a://", "a:", "password", "'key", "ssl", "password='", "'token':\""]
+    "word",
+    [
+        "a",
+        "a.",
+        "key",
+        "a://",
+        "a:",
+        "password",
+        "'key",
+        "ssl",
+        "password='",
+        "'token':\"",
+        "-----BEGIN PRIVATE KEY-----",
+    ],
 )
 def test_a_long_text_is_masked_in_no_time(word: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()  # the machine may be busy with something else
     masked(word * 30_000)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5

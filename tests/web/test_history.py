@@ -11,6 +11,7 @@ from tidegate.core.work import Span
 from tidegate.ledger import MemoryLedger
 from tidegate.web.chart import Chart, Mark, nice_top, spark
 from tidegate.web.history import History, Point, Ring
+from tidegate.web.pages import _gaps
 from tidegate.web.watch import Tail
 
 TP = TopicPartition("orders", 0)
@@ -49,6 +50,18 @@ def test_a_line_is_interrupted_where_nothing_is_known() -> None:
     chart = Chart.of(points, 0, 100, gap=20)
     assert chart.path == "M0.0 50.0L10.0 0.0 M30.0 100.0h0.1 M500.0 100.0h0.1"
     assert [row[1] for row in chart.table()] == [0, 0, None, 10, 5]
+
+
+def test_a_line_of_lag_that_is_not_whole_is_explained() -> None:
+    whole = [Point(float(at), at) for at in range(0, 600, 20)]
+    began = "Lag is known since 00:10:00 UTC: it is not stored, and the page began to look then."
+    away = "Where the line is interrupted, the ledger or Kafka did not answer."
+    assert _gaps(whole, 0) is None
+    assert _gaps([], 0) is None, "a chart without a line says so itself"
+    assert _gaps([Point(600.0, 1), Point(620.0, 1)], 0) == began
+    assert _gaps([*whole[:10], *whole[15:]], 0) == away
+    assert _gaps([*whole[:10], Point(200.0, None), Point(220.0, None), *whole[12:]], 0) == away
+    assert _gaps([Point(600.0, 1), Point(700.0, 1)], 0) == f"{began} {away}"
 
 
 def test_marks_that_would_cover_each_other_are_drawn_below_each_other() -> None:

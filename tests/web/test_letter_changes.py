@@ -152,3 +152,23 @@ def test_letters_without_an_error_are_a_kind_of_their_own(shop: Shop) -> None:
 def test_letters_of_an_unknown_group_are_an_error(read_only: Served) -> None:
     answer = read_only.ask("/letters?group=nobody", cookie=read_only.log_in())
     assert (answer.status, "no group" in answer.text) == (404, True)
+
+
+UNKNOWN = ("nobody", "", "%00", "x" * 300, "%ED%A0%80")
+
+
+@pytest.mark.parametrize("group", UNKNOWN)
+def test_pages_of_an_unknown_group_are_an_error(shop: Shop, group: str) -> None:
+    cookie = shop.served.log_in()
+    for path in ("/group?name=", "/letters?group=", "/journal?group=", "/change?what=rewind&group="):
+        answer = shop.served.ask(path + group, cookie=cookie)
+        assert (answer.status, "no group" in answer.text) == (404, True), path
+    assert shop.served.ask(f"/letter?id=1&group={group}", cookie=cookie).status == 404
+    assert shop.served.log.count("\n") <= 1, "it only says that Kafka is not asked"
+
+
+def test_a_group_without_positions_is_none_that_is_unknown(shop: Shop) -> None:
+    shop.ledger.pause("early")
+    shop.ledger.resume("early")
+    answer = shop.served.ask("/group?name=early", cookie=shop.served.log_in())
+    assert (answer.status, "no stored positions" in answer.text) == (200, True)

@@ -29,12 +29,14 @@ _WORD = re.compile(r"\S+")
 _ASSIGNS = r"(?:\s{0,4}=>?|\s{0,4}:(?!\s{0,4}[A-Za-z]+,?\s+[A-Za-z]))\s{0,4}"
 _ASSIGNED = re.compile(rf"(?<![\w.-])(?!(?:\w\.)?commit_token)({_NAME}{_ASSIGNS})(?:{_QUOTED}|[^&\s]+)", re.IGNORECASE)
 _BEARER = re.compile(r"(?<![\w.-])((?:authorization\s{0,4}[:=]\s{0,4}(?:\w+\s{1,4})?)|bearer\s{1,4})\S+", re.IGNORECASE)
+_PEM = re.compile(r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----).*?(-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL)
 _IN_MAPPING = re.compile(rf"""((["']){_NAME}\2\s?:\s?)(?:{_QUOTED}|[^\s,}}]+)""", re.IGNORECASE)
 
 
 def masked(text: str) -> str:
-    """Return the text with its secrets masked: passwords in URLs, bearer tokens, and values that follow ``password=``,
-    ``password:`` and the like."""
+    """Return the text with its secrets masked: passwords in URLs, bearer tokens, private keys, and values that follow
+    ``password=``, ``password:`` and the like."""
+    text = _PEM.sub(rf"\1{_BLOT}\2", text)
     text = _BEARER.sub(rf"\1{_BLOT}", _WORD.sub(lambda word: _login_masked(word[0]), text))
     return _IN_MAPPING.sub(rf"\1{_BLOT}", _ASSIGNED.sub(rf"\1{_BLOT}", text))
 

@@ -18,8 +18,9 @@ __all__ = ["LetterAction", "LetterKind", "LetterPreview", "error_kind", "kinds",
 _MOST_LETTERS = 10_000
 _ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 # What differs between records that fail for the same reason: quoted text, numbers, and words with digits.
-_PARTICULAR = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\b[\w.:+-]*\d[\w.:+-]*""")
-_UNCLOSED = re.compile(r"""['"].*$""", re.DOTALL)  # a quotation that was cut off
+# The apostrophe of "can't" begins no quotation, but that of b'' does.
+_PARTICULAR = re.compile(r"""(?<!\w)[bru]?'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\b[\w.:+-]*\d[\w.:+-]*""")
+_UNCLOSED = re.compile(r"""(?:(?<!\w)[bru]?'|").*$""", re.DOTALL)  # a quotation that was cut off
 
 
 class LetterAction(StrEnum):

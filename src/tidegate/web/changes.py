@@ -18,6 +18,7 @@ from tidegate.core.masks import masked
 from tidegate.errors import ChangeRefused, LedgerUnavailable, TidegateError
 from tidegate.operate.edits import Action, EditPreview, PausePreview, target
 from tidegate.operate.letters import LetterAction, LetterPreview, letter_preview
+from tidegate.web.pages import unknown_group
 from tidegate.web.security import valid_csrf
 from tidegate.web.site import Site, form_of, page, session_of, site_of
 
@@ -84,7 +85,7 @@ def change(request: Request) -> Response:
         asked = _Asked.of(request.query_params)
     except ChangeRefused as refusal:
         return page(request, "error.html", 404, heading="No such change", message=str(refusal))
-    return _form(request, asked)
+    return unknown_group(request, asked.group) or _form(request, asked)
 
 
 async def preview(request: Request) -> Response:

@@ -18,7 +18,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from tidegate.core.journal import Entry, Kind
-from tidegate.core.records import LetterHead, TopicPartition
+from tidegate.core.records import LetterHead, TopicPartition, check_group
+from tidegate.errors import InvalidName
 from tidegate.operate.letters import kinds
 from tidegate.operate.states import State
 from tidegate.operate.status import GroupStatus, GroupSummary, PartitionStatus
@@ -41,6 +42,7 @@ __all__ = [
     "overview",
     "overview_region",
     "show_login",
+    "unknown_group",
 ]
 
 
@@ -90,7 +92,7 @@ _NOT_IN_A_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]")  # Kafka allows no other ch
 def letters(request: Request) -> Response:
     """Show the dead letters of a group, in the order in which they were parked."""
     site, group, after = site_of(request), request.query_params.get("group", ""), _number(request, "after")
-    if (unknown := _unknown(request, group)) is not None:
+    if (unknown := unknown_group(request, group)) is not None:
         return unknown
     found = site.ledger.letter_heads(group, after=after, limit=_LETTERS + 1)
     count = site.ledger.count_letters().get(group, 0)
@@ -164,15 +166,30 @@ def _downloaded(request: Request) -> Response:
 
 def _head(request: Request, most: int) -> LetterHead | None:
     group = request.query_params.get("group", "")
+    if not _is_name(group):
+        return None
     return site_of(request).ledger.letter_head(group, _number(request, "id"), most=most)
 
 
-def _unknown(request: Request, group: str) -> Response | None:
+def unknown_group(request: Request, group: str) -> Response | None:
     """Return an error page if the ledger has no such group."""
     site = site_of(request)
-    state = site.ledger.read(group)
-    if state.positions or state.paused or any(total.group == group for total in site.ledger.totals()):
-        return None
+    if _is_name(group):
+        state = site.ledger.read(group)
+        if state.positions or state.paused or any(total.group == group for total in site.ledger.totals()):
+            return None
+    return _no_group(request, group)
+
+
+def _is_name(group: str) -> bool:
+    """Return whether a group can have this name; databases refuse to look for some of the others."""
+    try:
+        return bool(check_group(group))
+    except InvalidName:
+        return False
+
+
+def _no_group(request: Request, group: str) -> Response:
     message = f"The ledger has no group {group[:300]!r}. One appears when its first consumer claims a partition."
     return page(request, "error.html", 404, heading="No such group", message=message)
 
@@ -198,6 +215,8 @@ def journal(request: Request) -> Response:
     """Show the newest journal entries, filtered by kind, partition and age; verify the journal on request."""
     asked, ledger = request.query_params, site_of(request).ledger
     group = asked.get("group", "")
+    if (unknown := unknown_group(request, group)) is not None:
+        return unknown
     partitions = sorted(ledger.read(group).positions)
     chosen = next((tp for tp in partitions if str(tp) == asked.get("partition")), None)
     since = asked.get("since", "24h")
@@ -305,10 +324,12 @@ def group(request: Request) -> Response:
     """Show one group: its figures, charts and partitions."""
     site, asked = site_of(request), request.query_params
     name = asked.get("name", "")
+    if not _is_name(name):
+        return _no_group(request, name)
     seen = site.watch.group_now(name)
-    if not seen.status.partitions and not seen.status.paused:
-        message = f"The ledger has no group {name!r}. One appears when its first consumer claims a partition."
-        return page(request, "error.html", 404, heading="No such group", message=message)
+    is_empty = not seen.status.partitions and not seen.status.paused
+    if is_empty and (unknown := unknown_group(request, name)) is not None:
+        return unknown
     events = f"/events/group?{urlencode(dict(asked))}"
     view, told = _group_view(site, seen, asked), session_of(request).take_note()
     return page(request, "group.html", events=events, view=view, group=name, tab="partitions", told=told)
@@ -316,7 +337,8 @@ def group(request: Request) -> Response:
 
 def group_region(site: Site, asked: Mapping[str, str]) -> str | None:
     """Render the parts of the group page that change; ``None`` until the group has been observed."""
-    seen = site.watch.group(asked.get("name", ""))
+    name = asked.get("name", "")
+    seen = site.watch.group(name) if _is_name(name) else None
     if seen is None:
         return None
     view = _group_view(site, seen, asked)
