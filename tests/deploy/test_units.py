@@ -15,7 +15,7 @@ import pytest
 import typer
 import yaml
 
-from tidegate.cli.main import app
+from tidegate.cli.options import app
 from tidegate.settings import Settings
 
 from .expressions import ROOT
