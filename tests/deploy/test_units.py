@@ -15,7 +15,7 @@ import pytest
 import typer
 import yaml
 
-from tidegate.cli.main import app
+from tidegate.cli.options import with_every_command
 from tidegate.settings import Settings
 
 from .expressions import ROOT
@@ -53,7 +53,7 @@ def test_the_command_is_one_that_the_command_line_takes(where: str, tmp_path: Pa
     program, *words = COMMANDS[where]
     assert Path(program).name == "tidegate"
     name, *rest = words
-    parsed = typer.main.get_command(app).commands[name].make_context(name, rest).params  # type: ignore[attr-defined]
+    parsed = typer.main.get_command(with_every_command()).commands[name].make_context(name, rest).params  # type: ignore[attr-defined]
     assert name == "run"
     assert parsed["target"] == "shop:app"
     assert parsed["metrics_port"] == 9100

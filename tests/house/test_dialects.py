@@ -30,7 +30,6 @@ MESSAGES = {
 """Modules with names in texts, by which nothing is decided."""
 DECISIONS = {
     "tidegate.spark.daemon": "it imports the drivers before Spark forks workers, and has to start quickly",
-    "tidegate.ledger.blame": "it compares the errors of all drivers; the lists of their codes belong into the dialects",
     "tidegate.ledger.sql.connections": "how to wait on the socket of a driver, which has no dialect yet",
     "tidegate.ledger.sql.doctor": "the settings of durability of each database",
     "tidegate.ledger.sql.schema": "a variant of a column's type, which SQLAlchemy takes by the name of its own dialect",

@@ -40,16 +40,18 @@ def doubles(all_sources: Iterable[Source]) -> dict[str, list[str]]:
 
 
 def crumbs(all_sources: list[Source], others: Iterable[Source] = ()) -> Iterator[str]:
-    """Small modules with one user, whose part they are."""
+    """Small modules with one user, whose part they are. A package that offers their names to others is no user."""
     users: dict[str, set[str]] = defaultdict(set)
+    offered: dict[str, set[str]] = defaultdict(set)
     for source in [*all_sources, *others]:
+        found = offered if source.is_package else users
         for each in source.imports():
-            users[each.name].add(source.module)
-            users[each.name.rpartition(".")[0]].add(source.module)
+            found[each.name].add(source.module)
+            found[each.name.rpartition(".")[0]].add(source.module)
     for source in all_sources:
         if source.is_package or source.module in ENTRY_POINTS or len(source.text.splitlines()) >= SMALL:
             continue
-        if len(users[source.module] - {source.module}) <= 1:
+        if len(users[source.module] - {source.module} or offered[source.module]) <= 1:
             yield source.module
 
 
@@ -80,3 +82,10 @@ def test_rooms_that_cannot_be_found_are_reported() -> None:
     assert gerunds(bad) == ["tidegate.app.handling"]
     assert list(doubles(bad)) == ["Handler"]
     assert list(crumbs(bad)) == ["tidegate.app.handling", "tidegate.app.handler"]
+
+
+def test_a_small_module_is_reported_although_its_package_offers_its_names() -> None:
+    texts = {"shape": "LOW = 1", "writer": "from tidegate.tables.shape import LOW"}
+    modules = [Source(f"tidegate.tables.{name}", text) for name, text in texts.items()]
+    package = Source("tidegate.tables", "from tidegate.tables.shape import LOW", is_package=True)
+    assert "tidegate.tables.shape" in list(crumbs([*modules, package]))

@@ -55,7 +55,7 @@ def test_what_the_ledger_makes_something_of_on_postgres_is_no_records_fault(stat
     assert fault_of(wrapped(of_postgres(state))).blame is Blame.DATABASE
 
 
-@pytest.mark.parametrize("number", sorted(mysql.NEVER_ABOUT_VALUES))
+@pytest.mark.parametrize("number", sorted(mysql._NEVER_ABOUT_VALUES))
 def test_what_the_ledger_makes_something_of_on_mysql_is_no_records_fault(number: int) -> None:
     for state in ("HY000", "45000", "22003", "23000"):
         assert fault_of(wrapped(of_mysql(number, state))).blame is Blame.DATABASE

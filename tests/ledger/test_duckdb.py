@@ -197,7 +197,7 @@ def test_other_connections_with_another_configuration_are_named_as_the_cause(led
         ledger.create()
 
 
-# Nobody else ends the transaction
+# Only the ledger ends the transaction
 
 
 @pytest.mark.parametrize(

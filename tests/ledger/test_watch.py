@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from tests.listeners.patience import wait_until
 
 from tidegate.ledger.watch import Line, Watch
 
@@ -50,8 +51,7 @@ def test_a_connection_that_its_driver_has_lost_does_not_end_the_watch(
     lost, ended = watch.line(lambda: 1 // 0, Lost), threading.Event()
     waiting = threading.Thread(target=lost.watched(ended.wait))
     waiting.start()
-    while lost.reason is None:
-        time.sleep(0.01)
+    wait_until(lambda: lost.reason is not None, "the connection is noted as lost")
     with pytest.raises(Lost):
         line(watch, near).watched(receive)(near)
     ended.set()
@@ -97,13 +97,11 @@ def test_the_next_wait_of_a_connection_is_not_broken_off_for_the_one_before(
     waiting = threading.Thread(target=both)
     waiting.start()
     first.wait()
-    while watched not in watch.waiting:
-        time.sleep(0.001)
+    wait_until(lambda: watched in watch.waiting, "the first wait")
     since.append(watch.waiting[watched])
     far.send(b"a")
     second.wait()
-    while watch.waiting.get(watched, since[0]) == since[0]:
-        time.sleep(0.001)
+    wait_until(lambda: watch.waiting.get(watched, since[0]) != since[0], "the second wait")
     watched.break_off(since[0], time.monotonic())  # by whoever has looked too long ago
     far.send(b"b")
     waiting.join(10)

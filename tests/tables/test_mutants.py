@@ -15,7 +15,7 @@ from tests.rule.specs import Field, Spec
 from tests.rule.trial import Search, open_engine
 
 from tidegate.errors import TidegateError
-from tidegate.ledger import blame
+from tidegate.ledger.sql import mysql
 from tidegate.sandbox import MySQL
 from tidegate.tables import Layout, Rows, plan, reader, target
 from tidegate.tables.database import Database
@@ -112,8 +112,8 @@ def _rows_of_nulls(patch: pytest.MonkeyPatch) -> None:
 
 
 def _signals_stop(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(blame, "_MYSQL_STATES", ("22", "23", "44"))
-    patch.setattr(blame, "_MYSQL_NUMBERS", blame._MYSQL_NUMBERS - {1644})
+    patch.setattr(mysql, "_VALUE_STATES", ("22", "23", "44"))
+    patch.setattr(mysql, "_VALUES", mysql._VALUES - {1644})
 
 
 MUTANTS = [

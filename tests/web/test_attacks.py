@@ -23,7 +23,7 @@ from .served import SECONDS, Served
 HASTY = """
 from tidegate.web import application
 application._REQUEST = application._WRITE = 0.5
-from tidegate.cli.main import app
+from tidegate.cli.options import app
 app()
 """
 STREAMS = 64

@@ -267,7 +267,7 @@ class App:
                 self._check_topics()
 
     def _check_topics(self) -> None:
-        """Raise if a topic does not exist: nobody could ever catch up with it. One may take a moment to appear."""
+        """Raise if a topic does not exist: a listener could never catch up with it. One may take a moment to appear."""
         for listener in self.listeners:
             kafka = {**self.kafka, **listener.spec.kafka}
             if str(kafka.get("allow.auto.create.topics", "")).lower() == "true":

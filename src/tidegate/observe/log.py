@@ -199,7 +199,7 @@ def _line(event: Event) -> _Line:  # noqa: PLR0912 - one for each kind of event
             places = [f"{tp}@{position}" for tp, position in zip(event.partitions, event.positions, strict=True)]
             return _about(f"claimed {_listed(places)}", event.partitions, event.positions)
         case FencedOff():
-            owners = [f"{tp} (owner now: {owner or 'nobody'})" for tp, owner in sorted(event.owners.items())]
+            owners = [f"{tp} (owner now: {owner or 'none'})" for tp, owner in sorted(event.owners.items())]
             return _about(f"fenced off from {_listed(owners)}: {_said(event.reason)}", list(event.owners))
         case Rebalanced():
             text = f"{event.kind} {_listed(event.partitions) or 'no partitions'} in {event.seconds:.3f} s"

@@ -24,9 +24,7 @@ from tidegate.core.work import Work
 from tidegate.errors import (
     CommitRefused,
     ConfigurationError,
-    LedgerDenied,
     LedgerError,
-    LedgerUnavailable,
     SchemaError,
     TransactionBroken,
 )
@@ -40,6 +38,7 @@ from tidegate.ledger.duckdb.transaction import (
     file_at,
     first_line,
     give_up,
+    not_opened,
 )
 from tidegate.ledger.ledger import LETTER_HEAD, TABLE_PREFIX, Decide, Ledger, Rows
 from tidegate.ledger.once import Once
@@ -278,26 +277,7 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
         try:
             return self._file.connect(id(self))
         except duckdb.Error as error:
-            raise self._not_opened(first_line(error)) from error
-
-    def _not_opened(self, why: str) -> LedgerError:
-        if "Conflicting lock" in why:
-            found = re.search(r"\(PID (\d+)\)", why)
-            who = f"process {found[1]}" if found else "another process"
-            return LedgerUnavailable(
-                f"cannot open the ledger at {self}: {who} has the file {self._file.path} open, and DuckDB allows one "
-                "process at a time, even to read. Stop that process first; to work in several processes, use a server "
-                "such as PostgreSQL"
-            )
-        if "different configuration" in why:
-            return LedgerUnavailable(
-                f"cannot open the ledger at {self}: this process has the file {self._file.path} open with a different "
-                "configuration. Open it with `duckdb.connect` without `config` and `read_only`, and set options with "
-                "SET GLOBAL"
-            )
-        if "Permission denied" in why or "Read-only file system" in why:
-            return LedgerDenied(f"cannot open the ledger at {self}: {why}. This process has to be able to write it")
-        return LedgerUnavailable(f"cannot open the ledger at {self}: {why.rstrip('.!')}. Check the path")
+            raise not_opened(str(self), self._file.path, first_line(error)) from error
 
     @contextmanager
     def _reading(self) -> Iterator[duckdb.DuckDBPyConnection]:

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import duckdb
 
 from tidegate.core.work import Work
-from tidegate.errors import LedgerError, LedgerUnavailable, TransactionBroken
+from tidegate.errors import LedgerDenied, LedgerError, LedgerUnavailable, TransactionBroken
 from tidegate.ledger.transaction import Conflict, ConnectionLost, LockWaitOver, NoWrites, Retriable, Transaction
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "file_at",
     "first_line",
     "give_up",
+    "not_opened",
 ]
 
 # The statements that a handler may run. All others are refused: transaction control, and what may contain it (IMPORT
@@ -277,6 +278,26 @@ def file_at(path: Path) -> DuckdbFile:
     resolved = path.resolve()
     with _FINDING:
         return _FILES.setdefault(resolved, DuckdbFile(resolved))
+
+
+def not_opened(ledger: str, path: Path, why: str) -> LedgerError:
+    """Return the error for a file that DuckDB did not open, with what to do about it."""
+    if "Conflicting lock" in why:
+        found = re.search(r"\(PID (\d+)\)", why)
+        who = f"process {found[1]}" if found else "another process"
+        return LedgerUnavailable(
+            f"cannot open the ledger at {ledger}: {who} has the file {path} open, and DuckDB allows one process at a "
+            "time, even to read. Stop that process first; to work in several processes, use a server such as PostgreSQL"
+        )
+    if "different configuration" in why:
+        return LedgerUnavailable(
+            f"cannot open the ledger at {ledger}: this process has the file {path} open with a different "
+            "configuration. Open it with `duckdb.connect` without `config` and `read_only`, and set options with SET "
+            "GLOBAL"
+        )
+    if "Permission denied" in why or "Read-only file system" in why:
+        return LedgerDenied(f"cannot open the ledger at {ledger}: {why}. This process has to be able to write it")
+    return LedgerUnavailable(f"cannot open the ledger at {ledger}: {why.rstrip('.!')}. Check the path")
 
 
 @lru_cache(maxsize=1000)

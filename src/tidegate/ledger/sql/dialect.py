@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, Table, TextClause
@@ -16,9 +17,24 @@ from tidegate.errors import LedgerError
 from tidegate.ledger.sql.schema import SchemaLayout
 from tidegate.ledger.transaction import ConnectionLost, Limits, Retriable
 
-__all__ = ["NOTE_LENGTH", "Dialect", "as_json", "driver_error"]
+__all__ = ["NOTE_LENGTH", "Blame", "Dialect", "as_json", "driver_error"]
 
 NOTE_LENGTH = 2000
+
+
+class Blame(Enum):
+    """Whose fault an error is."""
+
+    RECORD = "record"
+    UNCERTAIN = "uncertain"
+    DATABASE = "database"
+
+    @classmethod
+    def of(cls, *, never: bool, values: bool) -> Blame:
+        """Return the blame for an error that values ``never`` cause, or that is about ``values``; else uncertain."""
+        if never:
+            return cls.DATABASE
+        return cls.RECORD if values else cls.UNCERTAIN
 
 
 class Dialect(ABC):
@@ -234,6 +250,14 @@ class Dialect(ABC):
     def forbidden(self, error: BaseException) -> str | None:
         """Return why the database refused a handler's statement, if it does so only in the ledger's transactions."""
         return None
+
+    @staticmethod
+    @abstractmethod
+    def blame(error: Any, *, about_values: bool) -> Blame | None:
+        """Return whose fault an error of the driver is, by its code; ``None`` if it has no code of this database.
+
+        ``about_values``: the driver's own class for the error says that it is about values.
+        """
 
     @abstractmethod
     def refusal(self, error: BaseException) -> type[LedgerError] | None:

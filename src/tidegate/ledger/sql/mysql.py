@@ -14,11 +14,11 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from tidegate.errors import LedgerDenied, LedgerError, SchemaError
-from tidegate.ledger.sql.dialect import NOTE_LENGTH, Dialect
+from tidegate.ledger.sql.dialect import NOTE_LENGTH, Blame, Dialect
 from tidegate.ledger.sql.schema import BY_PARTITION, SchemaLayout
 from tidegate.ledger.transaction import Conflict, ConnectionLost, Limits, LockWaitOver, NoWrites, Retriable
 
-__all__ = ["NEVER_ABOUT_VALUES", "MySqlDialect", "unfit_session", "without_transactions"]
+__all__ = ["MySqlDialect", "unfit_session", "without_transactions"]
 
 
 # The join goes row by row through the unique key, so that no other rows are locked.
@@ -90,7 +90,7 @@ _NO_SPACE = re.compile(r"\b28\b|No space left")
 _NO_TABLE = 1146
 _TEMPORARY = 4091
 
-NEVER_ABOUT_VALUES = frozenset(
+_NEVER_ABOUT_VALUES = frozenset(
     {
         *_CONFLICT,
         *_GONE,
@@ -108,6 +108,16 @@ NEVER_ABOUT_VALUES = frozenset(
     }
 )
 """Error numbers that a record's values never cause."""
+
+_VALUE_STATES = ("22", "23", "44", "45")  # 45 is the class for SIGNAL, which may come with any error number
+_VALUES = {
+    *(1022, 1169, 1364, 1369, 1586, 3819, 4025),  # duplicates, no default value, CHECK of a view or a column violated
+    *(1118, 1153, 1242, 1292, 1365, 1411, 1690),  # too large, too many, wrong value, out of range
+    *(1526, 1591, 1748, 1863),  # no table partition for the row, or not the named one
+    *(1644, 3140, 3141, 4038),  # SIGNAL in a trigger; invalid JSON
+    *(3751, 3752, 3903, 3904, 3905, 3906, 3907, 3908),  # value unfit for an index on an expression, or too many values
+}
+_NOT_YET, _CAST = 1235, "CAST-ing JSON"  # "not supported yet": a JSON object in a multi-valued index
 
 _NO_TEMPORARY_TABLES = (
     "the handler used a temporary table, which MySQL refuses in the XA transactions that keep data and position "
@@ -308,6 +318,21 @@ class MySqlDialect(Dialect):
     def forbidden(self, error: BaseException) -> str | None:
         """Explain a refused temporary table, which MySQL forbids in XA transactions."""
         return _NO_TEMPORARY_TABLES if _code(error) == _TEMPORARY else None
+
+    @staticmethod
+    def blame(error: Any, *, about_values: bool) -> Blame | None:
+        """Judge by the error's number, and then by its state: PyMySQL gives HY000 for a violated CHECK."""
+        number = error.args[0] if error.args else None
+        if not isinstance(number, int):
+            return None
+        state = str(getattr(error, "sqlstate", None) or "")
+        return Blame.of(
+            never=number in _NEVER_ABOUT_VALUES or number in _OF_CLIENT,
+            values=about_values
+            or number in _VALUES
+            or state.startswith(_VALUE_STATES)
+            or (number == _NOT_YET and _CAST in str(error)),
+        )
 
     def refusal(self, error: BaseException) -> type[LedgerError] | None:
         """Return the public error for a missing privilege or a missing table; ``None`` for other errors."""

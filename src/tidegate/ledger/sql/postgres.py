@@ -10,7 +10,7 @@ from zlib import crc32
 from sqlalchemy import Connection, Engine, event, text
 
 from tidegate.errors import ConfigurationError, LedgerDenied, LedgerError, SchemaError
-from tidegate.ledger.sql.dialect import HANDED_OVER, JOURNAL, Dialect, as_json
+from tidegate.ledger.sql.dialect import HANDED_OVER, JOURNAL, Blame, Dialect, as_json
 from tidegate.ledger.sql.schema import SchemaLayout
 from tidegate.ledger.transaction import Conflict, ConnectionLost, Limits, LockWaitOver, NoWrites, Retriable
 
@@ -34,6 +34,18 @@ _ABORTED = "25P02"
 _DENIED = "42501"
 _NOT_WRITABLE = {"25006", "53100", "53200", "58030"}  # read-only, disk full, out of memory, disk error
 _NO_TABLE = "42P01"
+_OWN_COMMIT = "only_the_ledger_commits"  # the ledger's constraint, which any other COMMIT violates
+
+# States that a record's values never cause: classes or whole codes. Of class 42, only missing privileges, missing
+# objects and invalid SQL; 2200H is an exhausted sequence.
+_NEVER_ABOUT_VALUES = (
+    *("08", "25", "28", "2D", "3B", "3D", "3F", "40", "53", "55", "57", "58", "72", "F0", "HV", "XX001", "XX002"),
+    *("2200H", "42501", "42601", "42703", "42704", "42883", "42P01", "42P02"),
+)
+_VALUES = ("21", "22", "23", "44", "54", "P0")
+_INVALID_SQL = "42601"
+_INTERNAL, _HSTORE = "XX000", "hstore_io.c"  # reports invalid texts as internal errors before PostgreSQL 16
+_POLICY = "ExecWithCheckOptions"  # the server's function that reports rows refused by a policy as missing privileges
 
 _LIMITS = text(
     "SELECT set_config('lock_timeout', :lock_wait, :local), "
@@ -197,7 +209,24 @@ class PostgresDialect(Dialect):
     def meddled(self, error: BaseException) -> bool:
         """Return whether an error means that the handler tried to commit, or went on in an aborted transaction."""
         state = self._state(error)
-        return state == _ABORTED or (state == _FOREIGN_KEY and "only_the_ledger_commits" in str(error))
+        return state == _ABORTED or (state == _FOREIGN_KEY and _OWN_COMMIT in str(error))
+
+    @staticmethod
+    def blame(error: Any, *, about_values: bool) -> Blame | None:
+        """Judge by the error's state, and by the place in the server that reported it."""
+        state = str(getattr(error, "sqlstate", None) or "")
+        if not state or isinstance(error.args[0] if error.args else None, int):
+            return None
+        diagnosis = getattr(error, "diag", None)
+        if _OWN_COMMIT in str(error):
+            return Blame.DATABASE
+        if state == _DENIED and getattr(diagnosis, "source_function", None) == _POLICY:
+            return Blame.UNCERTAIN
+        if state == _INVALID_SQL and not _places_of(diagnosis):
+            return Blame.RECORD  # invalid syntax within a value: an ltree, an hstore, a tsquery, a JSON path
+        if state == _INTERNAL and getattr(diagnosis, "source_file", None) == _HSTORE:
+            return Blame.RECORD
+        return Blame.of(never=state.startswith(_NEVER_ABOUT_VALUES), values=about_values or state.startswith(_VALUES))
 
     def refusal(self, error: BaseException) -> type[LedgerError] | None:
         """Return the public error for a missing privilege or a missing table; ``None`` for other errors."""
@@ -245,3 +274,9 @@ def _ms(seconds: float) -> str:
 
 def _line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0]
+
+
+def _places_of(diagnosis: Any) -> list[Any]:
+    """Return the positions in a statement that the server reports for an error; empty if it reports none."""
+    found = (getattr(diagnosis, name, None) for name in ("statement_position", "internal_position"))
+    return [place for place in found if place]

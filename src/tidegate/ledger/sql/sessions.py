@@ -51,6 +51,7 @@ from tidegate.ledger.transaction import (
 from tidegate.ledger.watch import Line
 
 __all__ = [
+    "DIALECTS",
     "DRIVERS",
     "ENDED",
     "SqlSessions",
@@ -93,12 +94,13 @@ class SqlTransaction(Transaction):
 
 T = TypeVar("T")
 
-_DIALECTS: dict[str, type[Dialect]] = {
+DIALECTS: dict[str, type[Dialect]] = {
     "sqlite": SqliteDialect,
     "postgresql": PostgresDialect,
     "mysql": MySqlDialect,
     "mariadb": MySqlDialect,
 }
+"""The dialect of each database, by SQLAlchemy's name for it."""
 
 DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql", "sqlite": "pysqlite"}
 """The supported driver of each database: the only one whose errors the ledger understands."""
@@ -121,13 +123,13 @@ def check_driver(database: str, driver: str) -> None:
 
 def passes(engine: Engine, error: BaseException) -> bool:
     """Return whether a statement's error is temporary: an outage, a conflict, or a database that refuses writes."""
-    dialect = _DIALECTS[engine.dialect.name](engine, Limits(), owned=False)
+    dialect = DIALECTS[engine.dialect.name](engine, Limits(), owned=False)
     return dialect.trouble(driver_error(error)) is not None
 
 
 def is_denied(engine: Engine, error: BaseException) -> bool:
     """Return whether a statement failed because the login lacks a privilege."""
-    dialect = _DIALECTS[engine.dialect.name](engine, Limits(), owned=False)
+    dialect = DIALECTS[engine.dialect.name](engine, Limits(), owned=False)
     cause = driver_error(error)
     return dialect.refusal(cause) is LedgerDenied and dialect.trouble(cause) is None
 
@@ -229,13 +231,13 @@ class SqlSessions(Ledger[SqlTransaction]):
                     with self.engine.connect():
                         pass
                 except _NO_CONNECTION as error:
-                    dialect_class = _DIALECTS[self.engine.dialect.name]
+                    dialect_class = DIALECTS[self.engine.dialect.name]
                     is_logged_in = dialect_class.is_logged_in(driver_error(error))
                     advice = _AFTER_LOGIN if is_logged_in else dialect_class.advice(self.engine.url) or _advice(error)
                     raise LedgerUnavailable(
                         f"cannot open the ledger at {self}: {_line(error).rstrip('.?')}. {advice}"
                     ) from None
-                dialect = _DIALECTS[self.engine.dialect.name](self.engine, self.limits, owned=self._owned)
+                dialect = DIALECTS[self.engine.dialect.name](self.engine, self.limits, owned=self._owned)
                 defined = tables(self.prefix, dialect.layout)
                 self._met = Store(dialect, defined, Statements(dialect, defined))
             return self._met

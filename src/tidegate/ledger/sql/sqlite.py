@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, TextClause
 
 from tidegate.errors import ConfigurationError, LedgerDenied, LedgerError, SchemaError
-from tidegate.ledger.sql.dialect import Dialect
+from tidegate.ledger.sql.dialect import Blame, Dialect
 from tidegate.ledger.sql.schema import SchemaLayout
 from tidegate.ledger.transaction import ConnectionLost, LockWaitOver, NoWrites, Retriable
 
@@ -31,6 +32,8 @@ ADVANCE = """
 
 _FOUND = "tidegate_found"  # the key under which a connection keeps the settings to restore
 _MARK = "tidegate_transaction"  # a temporary view that exists as long as the transaction
+_VALUES = {sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_RANGE}
+_MISSING = re.compile("no such |syntax error|incomplete input|has no column named|unrecognized token")
 _DUPLICATE = (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE)
 
 
@@ -203,6 +206,18 @@ class SqliteDialect(Dialect):
     def meddled(self, error: BaseException) -> bool:
         """Return whether the authorizer denied a statement of the handler."""
         return _code(error) == sqlite3.SQLITE_AUTH
+
+    @staticmethod
+    def blame(error: Any, *, about_values: bool) -> Blame | None:
+        """Judge by the primary result code; the generic one also stands for missing objects and invalid SQL."""
+        code = getattr(error, "sqlite_errorcode", None)
+        if code is None:
+            return None
+        primary = code & 0xFF
+        missing = _MISSING.search(str(error)) is not None
+        return Blame.of(
+            never=primary not in _VALUES and (primary != sqlite3.SQLITE_ERROR or missing), values=primary in _VALUES
+        )
 
     def refusal(self, error: BaseException) -> type[LedgerError] | None:
         """Return the public error for a missing privilege or a missing table; ``None`` for other errors."""
