@@ -161,10 +161,13 @@ def test_a_letter_is_shown_as_json_with_every_byte_of_it(url: str, ledger: Ledge
     check_golden("dead_letters_show.json", timeless(invoke(url, "show", "billing", "1", "--json").stdout))
 
 
-def test_a_letter_that_is_not_there_is_an_error(url: str, ledger: Ledger[Any]) -> None:
-    done = invoke(url, "show", "billing", "999")
+@pytest.mark.parametrize("number", ["999", "9" * 20])
+def test_a_letter_that_is_not_there_is_an_error(url: str, ledger: Ledger[Any], number: str) -> None:
+    done = invoke(url, "show", "billing", number)
     assert done.exit_code == ExitCode.FAILED
-    assert "group 'billing' has no dead letter 999" in done.stderr
+    assert f"group 'billing' has no dead letter {number}" in done.stderr
+    done = invoke(url, "drop", "billing", "--id", number)
+    assert "OverflowError" not in done.output
 
 
 def test_dropping_is_a_preview_until_it_is_executed(url: str, ledger: Ledger[Any]) -> None:

@@ -596,7 +596,7 @@ class Ledger(PositionStore[Tx], ABC, Generic[Tx]):
 
     def letter_head(self, group: str, number: int, *, most: int = LETTER_HEAD) -> LetterHead | None:
         """Return the beginning of the dead letter with this id, or ``None``."""
-        found = self.letter_heads(group, after=number - 1, limit=1, most=most) if number > 0 else []
+        found = self.letter_heads(group, after=number - 1, limit=1, most=most) if 0 < number < 1 << 63 else []
         return found[0] if found and found[0].id == number else None
 
     @abstractmethod
@@ -624,7 +624,7 @@ class Ledger(PositionStore[Tx], ABC, Generic[Tx]):
 
     def dead_letter(self, group: str, number: int) -> StoredLetter | None:
         """Return the dead letter of a group with this id, or ``None``."""
-        found = self.dead_letters(group, after=number - 1, limit=1) if number > 0 else []
+        found = self.dead_letters(group, after=number - 1, limit=1) if 0 < number < 1 << 63 else []
         return found[0] if found and found[0].id == number else None
 
     @abstractmethod
