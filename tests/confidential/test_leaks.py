@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tidegate.cli.main import app
-from tidegate.cli.options import complete_groups
+from tidegate.cli import main as _registered  # noqa: F401
+from tidegate.cli.options import app, complete_groups
 from tidegate.core.masks import masked, shown
 from tidegate.core.records import TopicPartition
 from tidegate.errors import ConfigurationError
