@@ -121,6 +121,22 @@ def test_arrays_of_json_are_arrays_of_postgres(on_postgres: Place, mode: str) ->
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_times_in_an_array_are_cut_off_as_those_of_a_column_are(on_postgres: Place, mode: str) -> None:
+    sent = ['["2026-01-01T10:00:00.999Z", null]', '["1969-12-31T23:59:59.9Z"]']
+    (first, empty), (second,) = stored(on_postgres, "timestamp(0)[]", sent, mode)
+    assert (first, empty, second) == (datetime(2026, 1, 1, 10), None, datetime(1969, 12, 31, 23, 59, 59))
+    (cut,), _ = stored(on_postgres, "timestamptz(1)[]", ['["2026-01-01T10:00:00.99Z"]', "[]"], mode)
+    assert cut == datetime(2026, 1, 1, 10, 0, 0, 900_000, UTC)
+
+
+@pytest.mark.parametrize("kind", ["interval(0)[]", "interval day[]"])
+def test_an_array_is_refused_if_its_elements_would_be_refused_as_a_column(on_postgres: Place, kind: str) -> None:
+    name = on_postgres.create(f"id int, v {kind}")
+    with pytest.raises(ConfigurationError, match="column 'v' is an array, each element of which is an interval with"):
+        on_postgres.put(Table(name), [b'{"id": 1, "v": ["1 day"]}'])
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", ["json[]", "jsonb[]"])
 def test_elements_of_an_array_of_json_are_the_values_that_were_sent(on_postgres: Place, kind: str, mode: str) -> None:
     """Objects stay objects and numbers numbers, from JSON and from Arrow; a JSON null is NULL."""

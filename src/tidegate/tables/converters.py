@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tidegate.tables.checks import problems_of
 from tidegate.tables.column import INFINITE_DAYS, INFINITE_TICKS, Column, Form
-from tidegate.tables.statements import days, moments
+from tidegate.tables.statements import days, moments, truncated
 from tidegate.tables.types import EpochUnit, TypeName
 
 __all__ = ["TICKS", "Converter", "Unfit", "checked_json", "converter", "decimal_of", "lenient", "parser"]
@@ -199,7 +199,7 @@ def _array_literal(raw: bytes, element: Column, dimensions: int = 1) -> str:
     if element.type.name is TypeName.DATE:
         values = days(values)
     elif element.type.name is TypeName.TIMESTAMP:
-        values = moments(values, "+00")
+        values = moments(truncated(values, element.fraction), "+00")
     return "{" + ",".join(map(_element, values.to_pylist())) + "}"
 
 

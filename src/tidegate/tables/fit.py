@@ -14,6 +14,7 @@ from tidegate.tables.checks import problems_of
 from tidegate.tables.column import INFINITE_TICKS, Column, Form
 from tidegate.tables.layout import Layout, check_writable
 from tidegate.tables.rows import Misfit, Rows
+from tidegate.tables.statements import truncated
 from tidegate.tables.table import Mode
 from tidegate.tables.types import TypeName
 from tidegate.tables.values import Converted, array_of, array_of_json, array_of_texts
@@ -46,7 +47,7 @@ def assemble(
             found = {row: why for row, why in found.items() if not tombstones[row].as_py()}
         for row, why in found.items():
             unfit.setdefault(places[row], Misfit(places[row], name, why))
-        arrays[name] = _cut(array, column.fraction) if column.type.name is TypeName.TIMESTAMP else array
+        arrays[name] = truncated(array, column.fraction) if column.type.name is TypeName.TIMESTAMP else array
     unfit |= {misfit.place: misfit for misfit in reversed(list(misfits))}
     gone = {*unfit, *passed}
     batch = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
@@ -84,14 +85,6 @@ def _absent(layout: Layout, column: Column, array: Any, lacking: Any | None) -> 
 def _rows(mask: Any) -> list[int]:
     rows: list[int] = pc.indices_nonzero(mask).to_pylist()
     return rows
-
-
-def _cut(array: Any, fraction: int) -> Any:
-    """Truncate timestamps to the column's decimal places; the database would round them, perhaps into the future."""
-    if fraction >= 6:
-        return array
-    bare = array.cast(pa.timestamp("us"))  # ten times faster without the zone
-    return pc.floor_temporal(bare, 10 ** (6 - fraction), "microsecond").cast(array.type)
 
 
 def fit(layout: Layout, batch: Any) -> Rows:

@@ -13,7 +13,7 @@ from tidegate.tables.column import INFINITE_DAYS, INFINITE_TICKS
 from tidegate.tables.layout import Layout
 from tidegate.tables.table import Mode
 
-__all__ = ["changed_columns", "days", "escaped", "hexadecimal", "joined", "moments"]
+__all__ = ["changed_columns", "days", "escaped", "hexadecimal", "joined", "moments", "truncated"]
 
 
 def changed_columns(layout: Layout, names: Sequence[str]) -> list[str]:
@@ -47,6 +47,14 @@ def escaped(texts: Any) -> Any:
 def hexadecimal(array: Any, prefix: str = "") -> Any:
     """Return bytes as hexadecimal text, each value after the prefix."""
     return pa.array([None if each is None else prefix + each.hex() for each in array.to_pylist()], pa.string())
+
+
+def truncated(array: Any, fraction: int) -> Any:
+    """Truncate timestamps to the column's decimal places; the database would round them, perhaps into the future."""
+    if fraction >= 6:
+        return array
+    bare = array.cast(pa.timestamp("us"))  # ten times faster without the zone
+    return pc.floor_temporal(bare, 10 ** (6 - fraction), "microsecond").cast(array.type)
 
 
 def moments(array: Any, suffix: str = "") -> Any:

@@ -89,7 +89,8 @@ def _facts(row: Row[Any], element: Column | None = None) -> Mapping[str, Any]:
     """Return what a column's type says about the values that fit, as arguments of :class:`Column`."""
     spelled, length = row.spelled, row.typmod if row.typmod >= 0 else None
     if element is not None:
-        return {**_TEXT, "sql_type": spelled, "form": Form.ARRAY, "element": element}
+        refusal = f"an array, each element of which is {element.refusal}" if element.refusal else ""
+        return {**_TEXT, "sql_type": spelled, "form": Form.ARRAY, "element": element, "refusal": refusal}
     match row.typname if row.is_builtin else "":
         case "bool":
             return {"type": ColumnType(TypeName.BOOLEAN), "sql_type": "boolean"}
