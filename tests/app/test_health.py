@@ -87,7 +87,7 @@ def test_a_broker_that_does_not_answer_is_told(tmp_path: object) -> None:
     app = App("127.0.0.1:1", f"sqlite:///{tmp_path}/shop.db")
     app.listener("orders", group="billing")(handle)
     app._members = [Member()]  # type: ignore[list-item]
-    assert "the broker does not answer: no broker of Kafka at 127.0.0.1:1 did" in app.health.unready()
+    assert "the broker is not available: Kafka at 127.0.0.1:1 does not answer" in str(app.health.unready())
 
 
 def handle(record: Record) -> None:
@@ -138,7 +138,7 @@ def test_a_question_without_an_answer_is_asked_once(monkeypatch: pytest.MonkeyPa
 
     health = AppHealth(lambda: [Member()], {"ledger": ask})
     for _ in range(3):
-        assert health.unready() == ["the ledger does not answer: no answer within 0.05 s"]
+        assert health.unready() == ["the ledger is not available: no answer within 0.05 s"]
     assert len(asked) == 1
     answer.set()
     until(lambda: health.unready() == [])

@@ -190,5 +190,4 @@ class Cluster:
         logs = self.world.logs
         return {tp: LogOffsets(logs[tp].start, logs[tp].end) for tp in partitions if tp in logs}
 
-    def answers(self) -> bool:
-        return True
+    def unanswered(self) -> None: ...

@@ -29,7 +29,7 @@ from tidegate.core.policies import DeadLetter, Delivery
 from tidegate.core.records import Record, TopicPartition, check_group
 from tidegate.core.runtime import Runtime
 from tidegate.errors import BrokerUnavailable, ConfigurationError, TidegateError
-from tidegate.kafka.broker import Broker, KafkaBroker, Membership
+from tidegate.kafka.broker import Broker, Cluster, KafkaBroker, Membership
 from tidegate.kafka.cluster import Survey, no_topic
 from tidegate.kafka.config import address_of, check_settings, client_config, consumer_config, refuse_unsafe
 from tidegate.kafka.offsets import KafkaPositions, TopicToTopic
@@ -273,10 +273,8 @@ class App:
             if str(kafka.get("allow.auto.create.topics", "")).lower() == "true":
                 continue
             cluster = self.broker.cluster(kafka)
-            if not any(cluster.answers() for _ in range(_TRIES)):
-                raise BrokerUnavailable(
-                    f"{address_of(kafka)} does not answer; check the address, and whether the broker runs"
-                )
+            if (why := _unanswered(cluster)) is not None:
+                raise BrokerUnavailable(why)
             wanted = {*listener.spec.topics.names, *(tp.topic for tp in listener.spec.topics.partitions)}
             for _ in range(_TRIES):
                 missing = sorted(wanted - {tp.topic for tp in cluster.partitions(wanted)})
@@ -314,8 +312,8 @@ class App:
         """Return why a group may have no partitions yet, as far as the broker tells."""
         topics = [listener.spec.topics for listener in self.listeners if listener.spec.group == plan.group]
         cluster = self.broker.cluster(self.kafka)
-        if not cluster.answers():
-            return f"{address_of(self.kafka)} does not answer; check the address, and whether the broker runs"
+        if (why := cluster.unanswered()) is not None:
+            return why
         try:
             wanted = {name for each in topics for name in each.names}
             if missing := sorted(wanted - {tp.topic for tp in cluster.partitions(wanted)}):
@@ -431,8 +429,8 @@ class App:
         ledger, cluster = self.ledger, cache(lambda: self.broker.cluster(self.kafka))
 
         def broker_answers() -> None:
-            if not any(cluster().answers() for _ in range(_TRIES)):
-                raise BrokerUnavailable(f"no broker of {address_of(self.kafka)} did")
+            if (why := _unanswered(cluster())) is not None:
+                raise BrokerUnavailable(why)
 
         if ledger is None:
             return {"broker": broker_answers}
@@ -582,3 +580,12 @@ def _format(sink: SinkSettings) -> Any:
             return CsvFormat(sink.fields, delimiter=sink.delimiter, header=sink.header, nulls=sink.nulls)
         case other:
             assert_never(other)
+
+
+def _unanswered(cluster: Cluster) -> str | None:
+    """Return why the cluster does not answer, not even at the last attempt; ``None`` if it does."""
+    why = None
+    for _ in range(_TRIES):
+        if (why := cluster.unanswered()) is None:
+            break
+    return why

@@ -114,7 +114,7 @@ class AppHealth:
             inquiry.begin()
         for what, inquiry in self._inquiries.items():
             if said := inquiry.objection():
-                reasons.append(f"the {what} does not answer: {said}")
+                reasons.append(f"the {what} is not available: {said}")
         for member in members:
             vitals = member.pulse.vitals
             where, unclaimed = f"group {vitals.group!r}", vitals.unclaimed

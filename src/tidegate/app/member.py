@@ -554,7 +554,7 @@ class Member:
                 self._tell(LagSeen(self._spec.group, tp, state.position, end))
         if self._has_looked and "broker" in self._outages:  # polling an idle topic does not show that it is back
             self._jobs.start(
-                self._admin.answers, lambda yes: self._outages.end("broker") if yes else None, self._not_now
+                self._admin.unanswered, lambda why: self._outages.end("broker") if why is None else None, self._not_now
             )
         elif not self._guarded() and partitions:
             self._jobs.start(lambda: self._lookout.look(partitions), self._observed, self._not_now)

@@ -97,8 +97,8 @@ class Cluster(Protocol):
     def logs(self, partitions: Iterable[TopicPartition], at: int | None = None) -> dict[TopicPartition, LogOffsets]:
         """Return where the logs of these partitions begin and end, and their first offset not before time ``at``."""
 
-    def answers(self) -> bool:
-        """Return whether the cluster answers."""
+    def unanswered(self) -> str | None:
+        """Return why the cluster does not answer; ``None`` if it does."""
 
 
 class Broker(Protocol):

@@ -12,10 +12,12 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from tidegate.core.arguments import argument, span
+from tidegate.core.masks import masked
 from tidegate.core.policies import GroupProtocol, LogOffsets
 from tidegate.core.positions import Identity, KeptOffset
 from tidegate.core.records import TopicPartition
 from tidegate.errors import BrokerUnavailable
+from tidegate.kafka.codes import LOGIN, LOGIN_ADVICE
 from tidegate.kafka.config import ClientLog, address_of, admin_config, client_config, consumer_config, opened
 from tidegate.kafka.records import as_record
 
@@ -212,9 +214,15 @@ class Admin:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = config
-        self._client = opened(AdminClient, config, "administration client")
+        self._refused_login: str | None = None
+        self._client = opened(AdminClient, {**config, "error_cb": self._on_error}, "administration client")
         self._address = address_of(config)
         self._cluster_id: str | None = None
+
+    def _on_error(self, error: KafkaError) -> None:
+        """Keep the broker's reason for refusing the login: the request itself only times out."""
+        if error.code() in LOGIN:
+            self._refused_login = error.str()
 
     def identities(self, topics: Collection[str]) -> dict[str, Identity]:
         """Return the identity of each of these topics that exists."""
@@ -266,13 +274,19 @@ class Admin:
                 raise BrokerUnavailable(f"{unknown}: {tp.error.str()}")
         return kept_offsets(found)
 
-    def answers(self, timeout: float = 0.5) -> bool:
-        """Return whether the cluster answers. It asks the admin client: a consumer would block on its own callbacks."""
+    def unanswered(self, timeout: float = 0.5) -> str | None:
+        """Return why the cluster does not answer; ``None`` if it does.
+
+        It asks the admin client: a consumer would block on its own callbacks.
+        """
         try:
             self._client.list_topics(timeout=timeout)
         except KafkaException:
-            return False
-        return True
+            self._client.poll(0)
+            if self._refused_login is not None:
+                return f"{self._address} refuses the login: {masked(self._refused_login)}; {LOGIN_ADVICE}"
+            return f"{self._address} does not answer; check the address, and whether the broker runs"
+        return None
 
     def partitions(self, topics: Collection[str]) -> set[TopicPartition]:
         """Return every partition of these topics."""

@@ -6,7 +6,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from tidegate.errors import ProducerError, ProducerFailed, ProducerFenced, RecordRejected, SendAgain
 
-__all__ = ["error_of", "producer_error"]
+__all__ = ["LOGIN", "LOGIN_ADVICE", "error_of", "producer_error"]
 
 
 def _codes(*names: str) -> frozenset[int]:
@@ -14,8 +14,8 @@ def _codes(*names: str) -> frozenset[int]:
 
 
 _FENCED = _codes("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
-_LOGIN = _codes("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "ILLEGAL_SASL_STATE", "_SSL")
-_FATAL = _LOGIN | _codes(
+LOGIN = _codes("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "ILLEGAL_SASL_STATE", "_SSL")
+_FATAL = LOGIN | _codes(
     "_FATAL",
     "_GAPLESS_GUARANTEE",
     "INVALID_PRODUCER_ID_MAPPING",
@@ -81,7 +81,7 @@ _FENCED_ADVICE = (
     "another producer has begun with the same 'transactional.id', or the transaction took longer than "
     "'transaction.timeout.ms'; close this one, and give each producer an id of its own"
 )
-_LOGIN_ADVICE = "look at the settings 'security.protocol', 'sasl.*' and 'ssl.*'"
+LOGIN_ADVICE = "check the settings 'security.protocol', 'sasl.*' and 'ssl.*'"
 _FATAL_ADVICE = "close this producer and make another one"
 _PASSING_ADVICE = "send it again, or wait until the cluster is well"
 
@@ -104,7 +104,7 @@ def _kind(error: KafkaError, code: int) -> tuple[type[ProducerError], str]:
     if code in _FENCED:
         return ProducerFenced, _FENCED_ADVICE
     if error.fatal() or code in _FATAL:
-        return ProducerFailed, _LOGIN_ADVICE if code in _LOGIN else _FATAL_ADVICE
+        return ProducerFailed, LOGIN_ADVICE if code in LOGIN else _FATAL_ADVICE
     if error.retriable() or code in _PASSING:
         return SendAgain, _PASSING_ADVICE
     return RecordRejected, "it would be rejected again; fix it or leave it out"

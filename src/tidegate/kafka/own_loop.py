@@ -341,7 +341,7 @@ class OwnLoop:
 
     def _look_around(self, *, is_first: bool) -> None:
         if "broker" in self._outages:  # on an idle topic no record would show that it is back
-            if not self._admin.answers():
+            if self._admin.unanswered() is not None:
                 return
             self._outages.end("broker")
         self._watch(is_first=is_first)

@@ -121,9 +121,8 @@ class LocalTopics:
                 if tp in self._logs
             }
 
-    def answers(self) -> bool:
-        """Return true: the local broker always answers."""
-        return True
+    def unanswered(self) -> None:
+        """Return ``None``: the local broker always answers."""
 
     def _since(self, partition: TopicPartition, at: int) -> int | None:
         """Return the first offset whose timestamp is not before ``at``; timestamps need not be in order."""

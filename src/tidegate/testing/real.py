@@ -164,7 +164,7 @@ class _RenamedCluster:
     def __init__(self, cluster: Cluster, names: Renaming) -> None:
         self._cluster = cluster
         self._names = names
-        self.answers = cluster.answers
+        self.unanswered = cluster.unanswered
 
     def identities(self, topics: Collection[str]) -> dict[str, Identity]:
         found = self._cluster.identities([self._names.there(topic) for topic in topics])
