@@ -26,6 +26,12 @@ application._REQUEST = application._WRITE = 0.5
 from tidegate.cli.options import app
 app()
 """
+FEW = """
+from tidegate.web import application
+application._MOST_CONNECTIONS = 8
+from tidegate.cli.options import app
+app()
+"""
 STREAMS = 64
 
 
@@ -119,6 +125,21 @@ def test_no_more_streams_than_allowed_are_open_however_they_are_asked_for(read_o
             if status(client) == 200:
                 return
         assert time.monotonic() < deadline
+
+
+def test_idle_connections_keep_nobody_out(place: Place) -> None:
+    environ = {"TIDEGATE_LEDGER": place.url, "TIDEGATE_DASHBOARD_TOKEN": CHOSEN}
+    started = Served.start(place.folder, "--no-kafka", program=("-c", FEW), **environ)
+    started.token = CHOSEN
+    try:
+        with ExitStack() as opened:
+            idle = [opened.enter_context(closing(connected(started))) for _ in range(20)]
+            assert started.log_in()
+            assert is_closed(idle[0]), "those that have waited longest make room"
+            idle[-1].sendall(request(started, "/login"))
+            assert status(idle[-1]) == 200
+    finally:
+        started.close()
 
 
 @pytest.mark.parametrize("sent", ["", "GET / HTTP/1.1\r\nHost: ", "POST"])

@@ -85,15 +85,18 @@ _MOST_CONNECTIONS = 256
 
 
 class _Connection(H11Protocol):
-    """A connection that is dropped if its client is slow to send a request, or to read the response."""
+    """A connection that is dropped if its client is slow to send a request, or to read the response.
+
+    If there are too many, the one whose request is due first is dropped, so that idle ones do not keep others out.
+    """
 
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > _MOST_CONNECTIONS:
-            transport.abort()
         self._wait(_REQUEST)
+        if len(self.connections) > _MOST_CONNECTIONS:
+            self._longest_waiting().transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._wait(None)
@@ -121,6 +124,16 @@ class _Connection(H11Protocol):
     @property
     def _awaits_request(self) -> bool:
         return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
+
+    def _longest_waiting(self) -> _Connection:
+        """Return the connection that waits longest for its client; this one if all others answer a request."""
+        waiting = {
+            each._deadline.when(): each
+            for each in self.connections
+            if isinstance(each, _Connection) and each._deadline and each._awaits_request
+            if not each.transport.is_closing()
+        }
+        return waiting[min(waiting)] if waiting else self
 
     def _wait(self, seconds: float | None) -> None:
         if self._deadline is not None:

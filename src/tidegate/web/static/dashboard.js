@@ -8,8 +8,13 @@ const findAll = (selector, within = document) => [...within.querySelectorAll(sel
 function login() {
   const form = find("form[data-login]");
   if (!form || location.hash.length < 2) return;
-  form.elements.token.value = decodeURIComponent(location.hash.slice(1));
+  const token = location.hash.slice(1);
   history.replaceState(null, "", location.pathname);
+  try {
+    form.elements.token.value = decodeURIComponent(token);
+  } catch {
+    form.elements.token.value = token; // a percent sign that encodes nothing
+  }
   form.submit();
 }
 
