@@ -95,6 +95,23 @@ def test_an_address_that_is_none_is_refused_without_repeating_it(url: str) -> No
 
 
 @pytest.mark.parametrize(
+    ("url", "named"),
+    [
+        ("sqlite:///shop.db?mode=bogus", "no option 'mode'"),
+        ("sqlite:///shop.db?timout=3", "did you mean 'timeout'"),
+        ("sqlite:///shop.db?timeout=soon", "cannot be read"),
+        ("postgresql+psycopg://me@localhost:1/shop?sslmod=require", "did you mean 'sslmode'"),
+        ("mysql+pymysql://me@localhost:1/shop?chrset=utf8mb4", "did you mean 'charset'"),
+        ("mysql+pymysql://me@localhost:1/shop?connect_timeout=soon", "cannot be read"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_an_option_that_the_driver_would_ignore_or_stumble_over_is_refused(url: str, named: str) -> None:
+    with pytest.raises(ConfigurationError, match=named):
+        open_ledger(url)
+
+
+@pytest.mark.parametrize(
     ("url", "module", "extra"),
     [
         ("postgresql+psycopg://u@localhost/x", "psycopg", "postgres"),

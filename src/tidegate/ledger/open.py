@@ -13,12 +13,12 @@ from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from tidegate.core.arguments import Label, argument, described
+from tidegate.core.arguments import Label, argument, described, did_you_mean
 from tidegate.core.text import is_text
 from tidegate.errors import ConfigurationError
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.memory import MemoryLedger
-from tidegate.ledger.sql.connections import connect_args
+from tidegate.ledger.sql.connections import connect_args, driver_options
 from tidegate.ledger.sql.ledger import DRIVERS, SqlLedger, check_driver
 from tidegate.ledger.transaction import Limits
 
@@ -106,6 +106,7 @@ def engine_at(target: str | URL, given: Mapping[str, Any] | None = None, *, limi
     args = {name: value for name, value in bounds.items() if name not in url.query} | dict(given or {})
     options = {} if backend == "sqlite" else {"pool_timeout": (limits or Limits()).lock_wait}
     try:
+        _check_options(url, DRIVERS[backend])
         engine = create_engine(
             url,
             hide_parameters=True,
@@ -114,6 +115,11 @@ def engine_at(target: str | URL, given: Mapping[str, Any] | None = None, *, limi
             **options,
             **_OPTIONS.get(backend, {}),
         )
+    except (ArgumentError, ValueError):
+        raise ConfigurationError(
+            f"ledger: a part of the {backend} URL cannot be read: is each option behind the '?' of the right type? "
+            f"Known are: {_SCHEMES}"
+        ) from None
     except (ImportError, NoSuchModuleError):
         extra = f"tidegate[{_EXTRAS[backend]}]" if backend in _EXTRAS else "tidegate"
         raise ConfigurationError(
@@ -125,6 +131,16 @@ def engine_at(target: str | URL, given: Mapping[str, Any] | None = None, *, limi
         file = url.database
         event.listen(engine, "do_connect", lambda *_: _make_private(file))
     return engine
+
+
+def _check_options(url: URL, driver: str) -> None:
+    """Raise for an option in the URL that the driver does not take: it would be ignored, or fail at each connection."""
+    options = driver_options(driver)
+    if "uri" in url.query:  # SQLite itself reads the other options
+        return
+    for name in sorted(url.query.keys() - options):
+        near = did_you_mean(name, options)
+        raise ConfigurationError(f"ledger: {url.drivername} has no option {name!r}; correct it in the URL{near}")
 
 
 def _make_private(file: str) -> None:

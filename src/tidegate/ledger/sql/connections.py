@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from inspect import signature
 from typing import Any
 
 from sqlalchemy import Connection, Engine, event
@@ -15,7 +16,7 @@ from sqlalchemy.exc import DisconnectionError
 from tidegate.ledger.transaction import Limits
 from tidegate.ledger.watch import Line, Watch
 
-__all__ = ["connect_args", "connect_timeout", "line_of", "revive_idle", "watch_own", "watch_users"]
+__all__ = ["connect_args", "connect_timeout", "driver_options", "line_of", "revive_idle", "watch_own", "watch_users"]
 
 
 _LINE = "tidegate_line"
@@ -32,6 +33,25 @@ _WAITS: dict[str, tuple[tuple[str, bool], ...]] = {
 def connect_timeout(limits: Limits) -> int:
     """Return the timeout for connecting to a server, in whole seconds, as the drivers need it."""
     return max(1, round(min(limits.lock_wait, 10.0)))
+
+
+def driver_options(driver: str) -> frozenset[str]:
+    """Return the names that the driver takes behind the ``?`` of a URL. It ignores others, or raises a TypeError."""
+    match driver:
+        case "psycopg":
+            from psycopg import Connection as PsycopgConnection  # noqa: PLC0415 - an extra
+            from psycopg import pq  # noqa: PLC0415 - an extra
+
+            of_server = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
+            return frozenset({*of_server, *signature(PsycopgConnection.connect).parameters})
+        case "pymysql":
+            from pymysql.connections import Connection as PyMySqlConnection  # noqa: PLC0415 - an extra
+
+            return frozenset({*signature(PyMySqlConnection.__init__).parameters, "ssl_check_hostname"})
+        case "pysqlite":
+            names = ("uri", "timeout", "isolation_level", "detect_types", "check_same_thread", "cached_statements")
+            return frozenset(names)
+    return frozenset()
 
 
 def connect_args(driver: str, limits: Limits) -> dict[str, Any]:
