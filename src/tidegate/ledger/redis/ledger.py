@@ -15,6 +15,7 @@ from heapq import merge
 from importlib.resources import files
 from itertools import chain
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 
 import redis
 from redis.backoff import NoBackoff
@@ -233,10 +234,18 @@ class RedisLedger(Ledger[RedisTransaction]):
                 socket_keepalive=True,
                 retry=Retry(NoBackoff(), 0),  # the ledger itself retries, as its limits say
             )
+            pool = client.connection_pool
+            pool.connection_class(
+                **pool.connection_kwargs
+            )  # an unknown option is a TypeError here, or at each connection
+            parts = urlsplit(url)
+            if parts.scheme != "unix" and not parts.path.strip("/").isdecimal() and parts.path.strip("/"):
+                raise ValueError("redis-py takes database 0 if the path is no number")
         except (ValueError, TypeError):  # its text may quote a part of the password
             raise ConfigurationError(
-                "url: not the URL of a Redis, such as redis://user:password@host:6379/0; characters like / # ? @ in "
-                "a password have to be percent-encoded"
+                "url: not the URL of a Redis, such as redis://user:password@host:6379/0, where 0 is the number of the "
+                "database; characters like / # ? @ in a password have to be percent-encoded, and options behind a ? "
+                "have to be those of redis-py"
             ) from None
         ledger = cls(client, prefix=prefix, limits=limits)
         ledger._is_mine = True
