@@ -381,7 +381,11 @@ def test_a_wrong_password_is_an_error_at_once_that_does_not_print_it(redis_serve
 
 
 @pytest.mark.parametrize(
-    "url", ["redis://:open-sesame/x@host:1", "redis://:open-sesame@host:port", "http://open-sesame"]
+    "url",
+    [
+        *("redis://:open-sesame/x@host:1", "redis://:open-sesame@host:port", "http://open-sesame"),
+        *("redis://:open-sesame@host/shop", "redis://:open-sesame@host/0?bogus=1"),
+    ],
 )
 def test_a_url_that_cannot_be_read_is_refused_without_printing_it(url: str) -> None:
     with pytest.raises(ConfigurationError, match="not the URL of a Redis") as error:

@@ -235,12 +235,11 @@ class RedisLedger(Ledger[RedisTransaction]):
                 retry=Retry(NoBackoff(), 0),  # the ledger itself retries, as its limits say
             )
             pool = client.connection_pool
-            pool.connection_class(
-                **pool.connection_kwargs
-            )  # an unknown option is a TypeError here, or at each connection
+            pool.connection_class(**pool.connection_kwargs)  # an unknown option fails here, not at each connection
             parts = urlsplit(url)
-            if parts.scheme != "unix" and not parts.path.strip("/").isdecimal() and parts.path.strip("/"):
-                raise ValueError("redis-py takes database 0 if the path is no number")
+            number = parts.path.strip("/")
+            if parts.scheme != "unix" and number and not number.isdecimal():
+                raise ValueError("redis-py uses database 0 if the path is no number")
         except (ValueError, TypeError):  # its text may quote a part of the password
             raise ConfigurationError(
                 "url: not the URL of a Redis, such as redis://user:password@host:6379/0, where 0 is the number of the "
