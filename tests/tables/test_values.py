@@ -320,6 +320,15 @@ def test_a_json_column_of_sqlite_rounds_no_number(sqlite: Place, mode: str) -> N
     assert stored(sqlite, "JSON_TEXT", lossy, mode) == lossy
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_columns_of_sqlite_that_are_named_for_texts_take_texts(sqlite: Place, mode: str) -> None:
+    """SQLite does not know these types, and makes a number of a text that looks like one: such a text is parked."""
+    times = ['"10:00:00"', '"23:59:59.5"', '"1e5"', '"5"', "5", '" 7 "', '"+.5"', '"-1e-5"', '"1-2"', "null"]
+    assert stored(sqlite, "TIME", times, mode) == ["10:00:00", "23:59:59.5", *[...] * 6, "1-2", None]
+    ids = ["123e4567-e89b-12d3-a456-426614174000", "12345678-1234-1234-1234-123456789012"]
+    assert stored(sqlite, "UUID", [f'"{each}"' for each in ids], mode) == ids
+
+
 def test_exact_tables_convert_nothing(database: Place) -> None:
     for kind, values in (("BIGINT", ["5.0", "1e3"]), ("BOOLEAN", ["0", "1"]), ("TEXT", ["1.50", "true", "[]", "{}"])):
         assert stored(database, kind, values, exact=True) == [...] * len(values)

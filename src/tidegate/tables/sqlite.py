@@ -167,6 +167,10 @@ _LITERAL = re.compile(
 )
 _TIMES = {"DATETIME": False, "TIMESTAMP": False, "TIMESTAMPTZ": True, "TIMESTAMP WITH TIME ZONE": True}
 
+# To SQLite these are unknown names, for which it makes numbers of texts that look like one.
+_NO_NUMBERS = {"TIME", "UUID", "GUID"}
+_NO_NUMBER = r"[^0-9eE+.\-\s]|[0-9.]-"
+
 
 def _columns(conn: Connection, table: Table) -> Sequence[Column]:
     schema = f"{_NAMES.quote(table.schema)}." if table.schema else ""
@@ -209,6 +213,8 @@ def _facts(declared: str) -> Mapping[str, Any]:
         return {"type": ColumnType(TypeName.TIMESTAMP), "has_zone": _TIMES[name]}
     if name == "DATE":
         return {"type": ColumnType(TypeName.DATE)}
+    if name in _NO_NUMBERS:
+        return {"type": ColumnType(TypeName.TEXT), "pattern": _NO_NUMBER}
     if name in ("JSON", "JSON_TEXT"):  # SQLite makes a number of JSON that is one, unless the type has TEXT in it
         return {"type": ColumnType(TypeName.JSON), "digits": _EXACT_DIGITS if name == "JSON" else None}
     if name == "DECIMAL_TEXT":
