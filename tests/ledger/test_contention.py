@@ -158,7 +158,7 @@ def test_whoever_does_not_take_turns_does_not_wait_for_them(place: Place) -> Non
 
 
 def test_a_turn_that_does_not_come_within_the_bound_is_done_without(place: Place) -> None:
-    hasty = place.open(hold=0.5, lock_wait=0.5)
+    hasty = place.open(hold=3, lock_wait=3)  # a busy machine may idle for half a second
     takes_turns(place.first)
     takes_turns(hasty)
     with place.open_transaction(place.first, span(FIRST, 0, 1)):

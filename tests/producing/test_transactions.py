@@ -98,7 +98,7 @@ def test_blocks_of_several_threads_go_one_after_the_other(kafka: Kafka) -> None:
 def test_a_record_that_fails_takes_its_transaction_with_it(kafka: Kafka) -> None:
     topic = topics.create(kafka.bootstrap, config={"max.message.bytes": "1000"})
     with transactional(kafka) as producer:
-        with pytest.raises(TransactionAborted, match="can be done again"), producer.transaction():
+        with pytest.raises(TransactionAborted, match="can be repeated as a whole"), producer.transaction():
             producer.send(topic, b"small")
             producer.send(topic, b"x" * 2000)
         # The client gets its sequence numbers wrong once after a record that the broker refused, and notices.

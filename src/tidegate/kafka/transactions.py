@@ -192,7 +192,7 @@ class Transactions:
             if error.txn_requires_abort():
                 raise TransactionAborted(
                     f"the transaction was aborted: {error.str()} ({error.name()}); readers see none of it, and "
-                    "the whole of it can be done again",
+                    "it can be repeated as a whole",
                     error.name(),
                 )
             if not error.retriable() or time.monotonic() >= deadline:
