@@ -286,6 +286,7 @@ class Admin:
             if self._refused_login is not None:
                 return f"{self._address} refuses the login: {masked(self._refused_login)}; {LOGIN_ADVICE}"
             return f"{self._address} does not answer; check the address, and whether the broker runs"
+        self._refused_login = None  # a later outage is not the login's fault
         return None
 
     def partitions(self, topics: Collection[str]) -> set[TopicPartition]:

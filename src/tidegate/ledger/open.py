@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.util import asbool
 
 from tidegate.core.arguments import Label, argument, described, did_you_mean
 from tidegate.core.text import is_text
@@ -136,7 +137,7 @@ def engine_at(target: str | URL, given: Mapping[str, Any] | None = None, *, limi
 def _check_options(url: URL, driver: str) -> None:
     """Raise for an option in the URL that the driver does not take: it would be ignored, or fail at each connection."""
     options = driver_options(driver)
-    if "uri" in url.query:  # SQLite itself reads the other options
+    if "uri" in options and asbool(url.query.get("uri", False)):  # SQLite itself reads the other options
         return
     for name in sorted(url.query.keys() - options):
         near = did_you_mean(name, options)

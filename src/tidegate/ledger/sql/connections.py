@@ -43,11 +43,11 @@ def driver_options(driver: str) -> frozenset[str]:
             from psycopg import pq  # noqa: PLC0415 - an extra
 
             of_server = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
-            return frozenset({*of_server, *signature(PsycopgConnection.connect).parameters})
+            return frozenset({*of_server, *signature(PsycopgConnection.connect).parameters}) - {"conninfo", "kwargs"}
         case "pymysql":
             from pymysql.connections import Connection as PyMySqlConnection  # noqa: PLC0415 - an extra
 
-            return frozenset({*signature(PyMySqlConnection.__init__).parameters, "ssl_check_hostname"})
+            return frozenset({*signature(PyMySqlConnection.__init__).parameters, "ssl_check_hostname"}) - {"self"}
         case "pysqlite":
             names = ("uri", "timeout", "isolation_level", "detect_types", "check_same_thread", "cached_statements")
             return frozenset(names)
