@@ -36,7 +36,7 @@ demo: ## Kafka, Spark and SQLite with kill -9 in between, audited; needs Python 
 check: $(READY) ## Lint, formatting, types and the house rules: no servers, under a minute
 	@$(TWO_AT_ONCE) $(CHECKS)
 
-.PHONY: $(CHECKS) classes
+.PHONY: $(CHECKS) classes collected
 lint:
 	$(RUN) ruff check
 	$(RUN) ruff format --check
@@ -50,8 +50,11 @@ house:
 classes: # or else each start of Spark in a test takes longer
 	-$(RUN) tools.spark_classes
 
+collected: # or else each of the workers compiles all tests, and a test that cannot be imported is known late
+	$(RUN) pytest -qq --collect-only --ignore=tests/house > /dev/null
+
 test: $(READY) ## Everything: check, then all tests on real servers (PYTEST_ARGS="-k ledger -x" passes through)
-	@$(TWO_AT_ONCE) $(CHECKS) classes
+	@$(TWO_AT_ONCE) $(CHECKS) classes collected
 	$(RUN) pytest -n 6 --dist worksteal --ignore=tests/house $(PYTEST_ARGS)
 
 .PHONY: model

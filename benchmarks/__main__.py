@@ -7,8 +7,10 @@ import platform
 import sys
 
 from benchmarks import (
+    connect_sink,
     contention,
     dashboard,
+    formats,
     keys,
     ledger,
     listeners,
@@ -23,8 +25,10 @@ from benchmarks import (
 from benchmarks.report import Report
 
 BENCHMARKS = {
+    "connect": connect_sink.run,
     "contention": contention.run,
     "dashboard": dashboard.run,
+    "formats": formats.run,
     "keys": keys.run,
     "ledger": ledger.run,
     "listeners": listeners.run,

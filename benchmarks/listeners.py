@@ -48,6 +48,7 @@ def bare(bootstrap: str, engine: Engine, topic: str, group: str, count: int) -> 
             "enable.auto.commit": False,
             "fetch.wait.max.ms": 100,
             "queued.max.messages.kbytes": 32 << 10,
+            "fetch.queue.backoff.ms": 50,
         }
     )
     consumer.subscribe([topic])

@@ -6,8 +6,13 @@
 Each side is a process of its own that has one version of the package loaded. A pair is one measurement of each, in
 changing order; the figure is the older side's time over the newer one's, so that less than 1 is slower than before.
 Pairs come in rounds. Each round has new processes and new tables, and the other side starts first: one process can be
-faster than another of the same code for as long as it lives. ``make pairs BASE=HEAD`` in a clean tree shows what is
-left of that.
+faster than another of the same code for as long as it lives. So a round gives one ratio, and the bound is that of the
+rounds. ``make pairs BASE=HEAD`` in a clean tree shows what is left of that.
+
+There are two figures: the time by the clock, and the processor's time, that of the measuring process and of the server
+together. The work of a ledger goes to and fro between the two, one of them waiting for the other. Where the system puts
+them, on one processor or on two that fall asleep in between, decides more about the clock than the code does. So both
+sides and the server are kept on one processor while ledgers are measured, and both sides hash alike.
 """
 
 from __future__ import annotations
@@ -21,10 +26,10 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from benchmarks.one_side import KAFKA, LEDGER
 from benchmarks.report import Report
@@ -33,10 +38,10 @@ from tidegate.sandbox import Kafka, MariaDB, MySQL, Postgres, Redis
 
 WARM = 2
 ROUNDS = {
-    **dict.fromkeys(LEDGER, 24),
+    **dict.fromkeys(LEDGER, 40),
     **dict.fromkeys(KAFKA, 6),
 }  # what takes under a second varies from process to process
-PAIRS = {**dict.fromkeys(LEDGER, 6), **dict.fromkeys(KAFKA, 4)}  # in each round, after those that warm up
+PAIRS = {**dict.fromkeys(LEDGER, 4), **dict.fromkeys(KAFKA, 4)}  # in each round, after those that warm up
 BAR = 0.95
 RECORDS = 200_000
 ROOT = Path(__file__).parent.parent
@@ -47,13 +52,25 @@ class Place(NamedTuple):
 
     name: str
     url: str
+    server: int | None
+    """The process of the server, if there is one."""
+
+
+class Seconds(NamedTuple):
+    """How long a measurement took by the clock, and how long processors worked for it, the server's included.
+
+    The latter is for all commits of the measurement, the former may be for one of them.
+    """
+
+    clock: float
+    processor: float
 
 
 class Side:
     """One version of the package, ready to measure."""
 
-    def __init__(self, source: Path, place: Place, name: str, bootstrap: str) -> None:
-        environment = os.environ | {"PYTHONPATH": f"{source}{os.pathsep}{ROOT}"}
+    def __init__(self, source: Path, place: Place, name: str, bootstrap: str, seed: int) -> None:
+        environment = os.environ | {"PYTHONPATH": f"{source}{os.pathsep}{ROOT}", "PYTHONHASHSEED": str(seed)}
         url = place.url.replace("FILE", name)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.one_side", url, f"{name}_", bootstrap],
@@ -66,11 +83,17 @@ class Side:
         if not loaded.startswith(str(source)):
             raise RuntimeError(f"{name} loaded {loaded}, not the package in {source}")
 
-    def seconds(self, what: str) -> float:
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def measured(self, what: str, server: int | None) -> Seconds:
         """Measure once."""
         assert self._process.stdin is not None
+        before = processor_seconds(server)
         print(what, file=self._process.stdin, flush=True)
-        return float(self._line())
+        clock, own = map(float, self._line().split())
+        return Seconds(clock, own + processor_seconds(server) - before)
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -97,46 +120,97 @@ def sources(commit: str) -> Iterator[tuple[Path, Path]]:
         yield older / "src", newer / "src"
 
 
-def lower_bound(ratios: list[float]) -> float:
-    """The one-sided 95 % bound of the median ratio, by the sign test.
+def family(pid: int | None) -> set[int]:
+    """The process and all its descendants; none without a process."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
+    found = set() if pid is None else {pid}
+    while more := {child for child, parent in parents.items() if parent in found and child not in found}:
+        found |= more
+    return found
 
-    It assumes nothing about the noise: a single slow pair, such as one with a stalled disk, moves it by one rank.
+
+def threads(pid: int | None) -> Iterator[Path]:
+    """The folders in ``/proc`` of all threads of a process and its descendants."""
+    for each in family(pid):
+        with suppress(OSError):
+            yield from list(Path(f"/proc/{each}/task").iterdir())
+
+
+def processor_seconds(pid: int | None) -> float:
+    """How long the threads of a server have run so far."""
+    total = 0
+    for thread in threads(pid):
+        with suppress(OSError):
+            total += int((thread / "schedstat").read_text().split()[0])
+    return total / 1e9
+
+
+def keep_on(processors: Iterable[int], pids: Iterable[int | None]) -> None:
+    """Let the threads of processes, and those that they start from now on, run on these processors only."""
+    for thread in (thread for pid in pids for thread in threads(pid)):
+        with suppress(OSError):
+            os.sched_setaffinity(int(thread.name), processors)
+
+
+def lower_bound(ratios: list[float]) -> tuple[float, float]:
+    """The one-sided 95 % bound of the ratio and its estimate, by the signed-rank test (Hodges and Lehmann).
+
+    The ratios are those of the rounds, which depend on each other only through the code. Of all means of two of them,
+    taken as logarithms, the middle one is the estimate. The test assumes that the noise favours neither side, and
+    nothing about its size: a single slow round, such as one with a stalled disk, moves the bound by a few ranks.
     """
-    n, below, rank = len(ratios), 0.0, 0
-    while (below := below + math.comb(n, rank) / 2**n) <= 0.05:
-        rank += 1
-    return sorted(ratios)[max(rank - 1, 0)]
+    n = len(ratios)
+    logs = [math.log(ratio) for ratio in ratios]
+    means = sorted((logs[i] + logs[j]) / 2 for i in range(n) for j in range(i + 1))
+    ways = [1] + [0] * len(means)  # in how many ways signs give each sum of ranks
+    for rank in range(1, n + 1):
+        for total in range(len(means), rank - 1, -1):
+            ways[total] += ways[total - rank]
+    below, place = 0, 0
+    while (below := below + ways[place]) <= 0.05 * 2**n:
+        place += 1
+    return math.exp(means[max(place - 1, 0)]), math.exp(statistics.median(means))
 
 
-Measured = dict[str, list[tuple[float, float]]]
+Pair: TypeAlias = tuple[Seconds, Seconds]
+Measured: TypeAlias = dict[str, list[list[Pair]]]
 
 
 def measure(older: Path, newer: Path, place: Place, bootstrap: str, wanted: list[str]) -> Measured:
-    """The seconds of both sides, older and newer, in pairs of all rounds."""
+    """The seconds of both sides, older and newer: a list of pairs for each round."""
+    everywhere, one = os.sched_getaffinity(0), {max(os.sched_getaffinity(0))}
     found: Measured = {what: [] for what in wanted}
     for number in range(max(ROUNDS[what] for what in wanted)):
         asked = [("older", older), ("newer", newer)]
         sides = {
-            name: Side(source, place, f"{name}{number}", bootstrap)
+            name: Side(source, place, f"{name}{number}", bootstrap, number)
             for name, source in (asked if number % 2 else reversed(asked))
         }
         for what in (what for what in wanted if number < ROUNDS[what]):
+            keep_on(one if what in LEDGER else everywhere, [place.server, *(side.pid for side in sides.values())])
+            pairs = list[Pair]()
             for turn in range(PAIRS[what] + WARM):
                 order = ("older", "newer") if (turn + number) % 2 else ("newer", "older")
-                seconds = {name: sides[name].seconds(what) for name in order}
+                seconds = {name: sides[name].measured(what, place.server) for name in order}
                 if turn >= WARM:
-                    found[what].append((seconds["older"], seconds["newer"]))
+                    pairs.append((seconds["older"], seconds["newer"]))
+            found[what].append(pairs)
         for side in sides.values():
             side.close()
     return found
 
 
 def tell(place: Place, found: Measured, report: Report) -> None:
-    for what, pairs in found.items():
-        ratios = [before / after for before, after in pairs]
-        now = statistics.median(after for _, after in pairs) * 1000
-        detail = f"median {statistics.median(ratios):.3f} of {len(ratios)} pairs; now {now:,.2f} ms"
-        report.figure(f"{place.name}: {what}, 95 % bound", lower_bound(ratios), "x", at_least=BAR, detail=detail)
+    for what, rounds in found.items():
+        for number, name in enumerate(Seconds._fields):
+            ratios = [statistics.median(before[number] / after[number] for before, after in pairs) for pairs in rounds]
+            bound, middle = lower_bound(ratios)
+            now = statistics.median(after[number] for pairs in rounds for _, after in pairs) * 1000
+            detail = f"estimate {middle:.3f}, rounds {min(ratios):.2f} to {max(ratios):.2f}; now {now:,.2f} ms"
+            report.figure(f"{place.name}: {what}, {name}, 95 % bound", bound, "x", at_least=BAR, detail=detail)
 
 
 def main(commit: str, names: list[str]) -> int:
@@ -160,7 +234,8 @@ def main(commit: str, names: list[str]) -> int:
             report.heading(name)
             wanted = [what for what in asked if not _is_impossible(name, what)]
             with servers[name]() if name in servers else nullcontext() as server:
-                place = Place(name, f"sqlite:///{folder}/FILE.db" if server is None else server.url)
+                url = f"sqlite:///{folder}/FILE.db" if server is None else server.url
+                place = Place(name, url, None if server is None else server.pid)
                 tell(place, measure(older, newer, place, bootstrap, wanted), report)
     if report.missed:
         print("\nBars missed:", *report.missed, sep="\n  ")

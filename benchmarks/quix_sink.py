@@ -41,7 +41,11 @@ def main(bootstrap: str, topic: str, group: str, count: str, *database: str) -> 
         auto_offset_reset="earliest",
         commit_every=int(batch),  # how many records a checkpoint has, which is what its documentation says to tune
         commit_interval=30.0,
-        consumer_extra_config={"fetch.wait.max.ms": 100, "queued.max.messages.kbytes": 32 << 10},
+        consumer_extra_config={
+            "fetch.wait.max.ms": 100,
+            "queued.max.messages.kbytes": 32 << 10,
+            "fetch.queue.backoff.ms": 50,
+        },
         loglevel="WARNING",
     )
     sink = Timed(

@@ -23,13 +23,14 @@ from benchmarks.quix import VERSION, quix
 from benchmarks.report import Report
 from benchmarks.topics import fill
 from tidegate import App, BatchBounds, Table, open_ledger
-from tidegate.observe.events import Committed, Event, Observer
+from tidegate.observe.events import Committed, Event, Observer, Polled
 from tidegate.sandbox import Kafka, MariaDB, Postgres
 
 RECORDS, PARTITIONS, ROUNDS = 400_000, 4, 5
 FEW = 2_000  # for one transaction a record
 SOME = 100_000  # for Quix Streams
 MANY = 2_000_000
+TOPICS = tuple(f"bench_{number}" for number in range(10))
 COLUMNS = "id BIGINT NOT NULL, customer VARCHAR(40) NOT NULL, amount BIGINT NOT NULL, note VARCHAR(60) NOT NULL"
 BOUNDS = BatchBounds(count=BATCH, bytes=64 << 20, age=0.0)  # of each partition: what has come in, so about as many
 
@@ -54,28 +55,41 @@ class Place:
 
 
 class Watch:
-    """Times a sink from the beginning of its first commit to its last, and counts."""
+    """Times a sink from its first records to the end of its last commit, and counts.
+
+    Not from the first commit: until then, a part of all records has been fetched.
+    """
 
     def __init__(self) -> None:
         self.began = self.ended = 0.0
         self.commits = self.records = 0
+        self.first_ended = 0.0
+        self.first_records = 0
 
     def __call__(self, event: Event) -> None:
+        if isinstance(event, Polled):
+            self.began = self.began or time.perf_counter()
         if isinstance(event, Committed):
             self.ended = time.perf_counter()
-            self.began = self.began or self.ended - event.seconds
             self.commits += 1
             self.records += sum(span.records for span in event.spans)
+            if self.commits == 1:
+                self.first_ended, self.first_records = self.ended, self.records
 
     @property
     def took(self) -> float:
         return self.ended - self.began
 
+    @property
+    def each(self) -> float:
+        """The seconds of a record after the first commit, before which a route opens the tables that records name."""
+        return (self.ended - self.first_ended) / (self.records - self.first_records)
 
-def sink(bootstrap: str, url: str, topic: str, group: str, observe: Observer) -> None:
+
+def sink(bootstrap: str, url: str, topics: str | list[str], group: str, observe: Observer, into: str = "bench") -> None:
     with open_ledger(url) as ledger:
         app = App(bootstrap, ledger, observers=[observe])
-        app.sink(topic, into=Table("bench"), group=group, batch=BOUNDS)
+        app.sink(topics, into=Table(into), group=group, batch=BOUNDS)
         app.run(until_caught_up=True)
 
 
@@ -103,6 +117,36 @@ def against_the_bare_loop(kafka: Kafka, place: Place, report: Report, bar: float
         f"{statistics.mean(sizes):,.0f} records a transaction",
     )
     return statistics.median(rates)
+
+
+def several_tables(kafka: Kafka, place: Place, report: Report) -> None:
+    """The same records of ten topics into ten tables and into one, in turns."""
+    ratios, costs = [], []
+    each = RECORDS // len(TOPICS)
+    with place.engine.begin() as conn:
+        for topic in TOPICS:
+            conn.execute(text(f"CREATE TABLE {topic} ({COLUMNS})"))
+    for number in range(ROUNDS + 1):
+        took, spent = {}, {}
+        for into in ("bench", "{topic}"):
+            place.empty()
+            watch, began = Watch(), time.process_time()
+            sink(kafka.bootstrap, place.url, list(TOPICS), _new("several"), watch, into)
+            took[into], spent[into] = watch.took, time.process_time() - began
+        with place.engine.begin() as conn:
+            for topic in TOPICS:
+                assert conn.execute(text(f"SELECT count(*) FROM {topic}")).scalar_one() == each
+                conn.execute(text(f"DELETE FROM {topic}"))
+        if number:
+            ratios.append(took["bench"] / took["{topic}"])
+            costs.append(spent["{topic}"] / spent["bench"])
+    report.figure(
+        f"{place.name}: ten tables / one, records per second",
+        statistics.median(ratios),
+        "x",
+        at_least=0.8,
+        detail=f"median of {ROUNDS} rounds of {RECORDS:,}; processor time: {statistics.median(costs):.2f} x",
+    )
 
 
 def against_one_by_one(kafka: Kafka, place: Place, postgres: Postgres, rate: float, report: Report) -> None:
@@ -171,6 +215,10 @@ def run(report: Report) -> None:
             if place.name == "PostgreSQL":
                 against_one_by_one(kafka, place, postgres, rate, report)
                 against_quix(kafka, place, postgres, rate, report)
+        for topic in TOPICS:
+            fill(kafka.bootstrap, topic, RECORDS // len(TOPICS), 1)
+        for place in places:
+            several_tables(kafka, place, report)
         memory(kafka, places[0], report)
         for place in places:
             place.engine.dispose()

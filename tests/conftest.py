@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
-from collections.abc import Iterator
+import ssl
+from collections.abc import Generator, Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import pymysql.connections
 import pytest
 from hypothesis import settings
+from tests.costs import Costs, Measured
 from tests.ledger.stores import Kept
 from tests.running import Running, Watched
 from tools import spark_classes
 
-from tidegate.sandbox import Kafka, MariaDB, MySQL, PgBouncer, Postgres, Redis, Server
+from tidegate.sandbox import Kafka, MariaDB, MySQL, PgBouncer, Postgres, Redis, Registry, Server
 
 # A job in the background of a script is born with SIGINT ignored, and its children inherit that: those that tests
 # interrupt would never hear of it.
@@ -34,29 +39,67 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_classes.options())
 # another's. So each share begins with what takes long, those that share a server, a Spark or a browser together, and
 # ends with what takes no time. One that takes a minute and comes last would leave the others idle.
 SHARES = (
-    ("sandbox/test_spark", "demonstration", "spark_chaos", "spark", "starts", "web"),
-    ("simulation", "model", "producing", "chaos", "sinks", "docs"),
+    ("sandbox/test_spark", "demo", "chaos/spark", "spark", "app/member/test_starts", "web"),
+    ("simulation", "model", "kafka/producer", "chaos", "app/sink", "docs"),
     ("sandbox", "examples", "cli", "deploy", "app"),
-    ("listeners", "crash", "operate", "kafka", "confidential"),
-    ("system", "testing_kit", "tables"),
+    ("app/listener", "crash", "operate", "kafka", "confidential"),
+    ("app/member", "testing", "tables"),
     ("ledger",),
 )
+RANKS = {folder: (number, rank) for number, folders in enumerate(SHARES) for rank, folder in enumerate(folders)}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of these tests."""
+    parser.addoption("--costs", action="store_true", help="show which tests take the most processor time")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Each process is watched, and one tells what all do."""
     is_worker = hasattr(config, "workerinput")
     config.pluginmanager.register(Watched(ends=is_worker))
+    pymysql.connections.Connection._create_ssl_ctx = _context_for  # type: ignore[attr-defined]
+    if config.getoption("costs"):
+        config.pluginmanager.register(Measured())
     if not is_worker:
+        if config.getoption("costs"):
+            config.pluginmanager.register(Costs())
         config.pluginmanager.register(Running(ends=bool(config.getoption("numprocesses", None))))
 
 
-def _share(item: pytest.Item) -> tuple[int, int] | None:
-    path = item.path.relative_to(Path(__file__).parent).as_posix()
-    for number, folders in enumerate(SHARES):
-        for rank, folder in enumerate(folders):
-            if path.startswith((f"{folder}/", f"{folder}.")):
-                return number, rank
+_new_context = pymysql.connections.Connection._create_ssl_ctx  # type: ignore[attr-defined]
+
+
+def _context_for(connection: Any, given: Mapping[str, Any] | ssl.SSLContext) -> ssl.SSLContext:
+    """PyMySQL reads the system's certificates for each connection, although it checks none unless asked to. That takes
+    16 ms of a core, and the tests open thousands of connections."""
+    return _context_for_all() if given == {} else _new_context(connection, given)
+
+
+@cache
+def _context_for_all() -> ssl.SSLContext:
+    context = _new_context(None, {})
+    assert isinstance(context, ssl.SSLContext)
+    return context
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Thirteen thousand tests are made, and stay to the end: what looks for garbage need not go through them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@cache
+def _share(file: Path) -> tuple[int, int] | None:
+    path = file.relative_to(Path(__file__).parent).with_suffix("")
+    for part in (path, *path.parents):
+        if found := RANKS.get(part.as_posix()):
+            return found
     return None
 
 
@@ -67,7 +110,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     shares: list[list[tuple[int, pytest.Item]]] = [[] for _ in SHARES]
     short: list[pytest.Item] = []
     for item in items:
-        if (found := _share(item)) is None:
+        if (found := _share(item.path)) is None:
             short.append(item)
         else:
             shares[found[0]].append((found[1], item))
@@ -92,7 +135,8 @@ def _until_the_end(server: S) -> Iterator[S]:
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[Kafka]:
-    yield from _until_the_end(Kafka())
+    # By default an idle controller writes to its log twice a second, and each worker has a broker for the whole run.
+    yield from _until_the_end(Kafka(settings={"metadata.max.idle.interval.ms": 0}))
 
 
 @pytest.fixture(scope="session")
@@ -119,6 +163,11 @@ def pgbouncer(postgres: Postgres) -> Iterator[PgBouncer]:
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[Redis]:
     yield from _until_the_end(Redis())
+
+
+@pytest.fixture(scope="session")
+def registry() -> Iterator[Registry]:
+    yield from _until_the_end(Registry())
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -18,19 +19,19 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-from tests.listeners.patience import PATIENCE
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 CONTEXT: ForkServerContext = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
-        "tests.listeners.child",
-        "tests.listeners.poison",
-        "tests.listeners.witness",
+        "tests.app.listener.consumer",
+        "tests.app.listener.poison",
+        "tests.app.listener.witness",
         "tests.chaos.consumer",
-        "tests.sinks.child",
+        "tests.app.sink.loader",
         "tests.ledger.contention",
-        "tests.crash.child",
+        "tests.crash.worker",
     ]
 )
 
@@ -74,6 +75,19 @@ def finished(work: Callable[..., None], *arguments: Any) -> None:
 
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_after(delay: float) -> None:
+    """Return at once, and die that many seconds later, whatever the process does then."""
+    armed = threading.Event()
+
+    def strike() -> None:
+        armed.set()
+        time.sleep(delay)
+        die()
+
+    threading.Thread(target=strike, daemon=True).start()
+    armed.wait()
 
 
 def program(module: str, *arguments: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:

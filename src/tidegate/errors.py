@@ -37,7 +37,9 @@ __all__ = [
     "ProducerFailed",
     "ProducerFenced",
     "RecordRejected",
+    "RegistryUnavailable",
     "SchemaError",
+    "SchemaRefused",
     "SendAgain",
     "SerializationError",
     "StatementTooLong",
@@ -62,6 +64,14 @@ class InvalidName(ConfigurationError):
 
 class BrokerUnavailable(TidegateError):
     """The Kafka cluster did not answer or refused the login."""
+
+
+class RegistryUnavailable(TidegateError):
+    """The schema registry did not answer, or refused the login."""
+
+
+class SchemaRefused(TidegateError):
+    """The schema registry refuses a schema: it is invalid, or not compatible with earlier versions of its subject."""
 
 
 class ListenerStopped(TidegateError):
@@ -117,7 +127,8 @@ class PositionMissing(LedgerError):
 
 
 class IdentityChanged(LedgerError):
-    """The topic was recreated, or the cluster replaced, since the position was stored."""
+    """The position was stored for something else: the topic was recreated, the cluster replaced, or the checkpoint of a
+    query is another one than the position's, or of another time."""
 
 
 class TransactionBroken(LedgerError):

@@ -22,7 +22,20 @@ from tidegate.core.arguments import (
     convert_arguments,
 )
 from tidegate.core.batches import BatchBounds
-from tidegate.core.columns import COMMA, EMPTY, Delimiter, FieldPath, Nulls, Tombstones, TypeWord, UnknownFields
+from tidegate.core.columns import (
+    BASE64,
+    COMMA,
+    EMPTY,
+    PLACEHOLDER,
+    DecimalText,
+    Delimiter,
+    FieldPath,
+    Nulls,
+    Tombstones,
+    TypeWord,
+    UnknownFields,
+    Unrouted,
+)
 from tidegate.core.masks import Masked, shown
 from tidegate.core.policies import (
     Backoff,
@@ -41,21 +54,27 @@ from tidegate.core.policies import (
     StartStrategy,
 )
 from tidegate.core.records import check_group, check_topic
+from tidegate.core.schemas import SCHEMA_FORMATS
 from tidegate.errors import ConfigurationError, InvalidName
 from tidegate.kafka.config import refuse_unsafe
+from tidegate.kafka.registry import RegistrySettings
 from tidegate.ledger.transaction import Limits
 from tidegate.settings_file import Key, Leaf, Tree, plant, read, written
+from tidegate.tables.route import Part, Route
 from tidegate.tables.table import Table
 
 __all__ = [
     "IntoSettings",
     "KafkaSettings",
+    "KeyFormat",
     "LedgerSettings",
     "ListenerSettings",
     "ObserveSettings",
     "OnError",
+    "PartSettings",
     "PipelineFormat",
     "PipelineSettings",
+    "RouteSettings",
     "RunSettings",
     "Settings",
     "SinkFormat",
@@ -95,9 +114,24 @@ class SinkFormat(StrEnum):
 
     JSON = "json"
     CSV = "csv"
+    AVRO = "avro"
+    CONNECT_JSON = "connect-json"
+    DEBEZIUM = "debezium"
+    PROTOBUF = "protobuf"
+    JSON_SCHEMA = "json-schema"
+
+
+class KeyFormat(StrEnum):
+    """The format of record keys."""
+
+    JSON = "json"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+    JSON_SCHEMA = "json-schema"
 
 
 _UNKNOWN = UnknownFields(Table.unknown)
+_UNROUTED = Unrouted(Route.unmatched)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -117,6 +151,9 @@ class IntoSettings(Masked):
     unknown: UnknownFields = _UNKNOWN
     ignore_case: bool = Table.ignore_case
     most_columns: Count = Table.most_columns
+    soft_delete: Label | None = Table.soft_delete
+    guard: Label | None = Table.guard
+    guard_table: Label | None = Table.guard_table
 
     def __post_init__(self) -> None:
         convert_arguments(self)
@@ -132,8 +169,59 @@ class IntoSettings(Masked):
 
     def described(self) -> Table:
         """Return the equivalent :class:`Table`."""
-        given = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in ("table", "types")}
+        given = {item.name: getattr(self, item.name) for item in fields(IntoSettings)}
+        del given["table"], given["types"]
         return Table(self.table, columns=self.types, **given | {"mode": self.mode.value})
+
+
+def _values(given: Any) -> tuple[Any, ...] | None:
+    several = tuple(given) if isinstance(given, (list, tuple)) else (given,)
+    return several if several and all(isinstance(each, (str, int)) for each in several) else None
+
+
+_Values: TypeAlias = Annotated[
+    tuple[Any, ...], Accepts("text, a whole number, true or false, or an array of these", _values)
+]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PartSettings(IntoSettings):
+    """One table of a route, and what of a record goes into it."""
+
+    columns: Mapping[Label, Label] = field(default_factory=dict)
+    where: Mapping[Label, _Values] = field(default_factory=dict)
+    each: Label | None = None
+
+    def part(self) -> Part:
+        """Return the equivalent :class:`Part`."""
+        return Part(self.described(), self.columns or None, dict(self.where), self.each)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RouteSettings(Masked):
+    """The tables that the records of a sink go into; the names of the parts are only for reading."""
+
+    parts: Mapping[Label, PartSettings]
+    unmatched: Unrouted = _UNROUTED
+    replace: Mapping[Label, str] | None = None
+    lower: bool = Route.lower
+    most_tables: Count = Route.most_tables
+    parent_wait: Seconds = Route.parent_wait
+
+    def __post_init__(self) -> None:
+        convert_arguments(self)
+        self.route()
+
+    def route(self) -> Route:
+        """Return the equivalent :class:`Route`."""
+        given = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in ("parts", "replace")}
+        given |= {} if self.replace is None else {"replace": self.replace}
+        return Route([part.part() for part in self.parts.values()], **given)
+
+    def shown(self) -> dict[str, Any]:
+        """Return all settings unmasked; none is a secret."""
+        plain = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "parts"}
+        return plain | {"parts": {name: part.shown() for name, part in self.parts.items()}}
 
 
 def check_csv(settings: Any, *, is_csv: bool) -> None:
@@ -149,18 +237,43 @@ def check_csv(settings: Any, *, is_csv: bool) -> None:
             raise ConfigurationError(f"'{name}' {what}: it goes with format = \"csv\"")
 
 
+def check_flatten(settings: Any, *, has_schema: bool) -> None:
+    """Raise if nested records are to become columns, and the format has no schema that names their fields."""
+    if settings.flatten is not None and not has_schema:
+        listed = " or ".join(f'"{name}"' for name in SCHEMA_FORMATS)
+        raise ConfigurationError(f"'flatten' makes columns of nested records: it goes with format = {listed}")
+
+
+def check_changes(settings: Any, *, is_debezium: bool) -> None:
+    """Raise if settings about change events are used with another format."""
+    for name, usual in (("decimals", BASE64), ("placeholder", PLACEHOLDER)):
+        if getattr(settings, name) != usual and not is_debezium:
+            raise ConfigurationError(f"'{name}' is about change events: it goes with format = \"debezium\"")
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class SinkSettings(Masked):
-    """One sink. ``columns`` maps columns to their sources; ``fields`` names the fields of a CSV line."""
+    """One sink: into one table, or by a route into several.
+
+    ``columns`` maps columns to their sources; ``fields`` names the fields of a CSV line. ``decimals`` and
+    ``placeholder`` are those of :class:`~tidegate.tables.DebeziumFormat`.
+    ``flatten`` joins the names of nested fields, which become columns of their own; ``key_format`` is the format of
+    keys.
+    """
 
     topics: tuple[str, ...]
-    into: IntoSettings
+    into: IntoSettings | None = None
+    route: RouteSettings | None = None
     group: Label | None = None
     format: SinkFormat = SinkFormat.JSON
     fields: tuple[str, ...] = ()
     delimiter: Delimiter = COMMA
     header: bool = False
     nulls: Nulls = EMPTY
+    flatten: Label | None = None
+    key_format: KeyFormat = KeyFormat.JSON
+    decimals: DecimalText = BASE64
+    placeholder: Label = PLACEHOLDER
     columns: Mapping[Label, Label] = field(default_factory=dict)
     on_error: OnError = OnError.DEAD_LETTER
 
@@ -170,12 +283,39 @@ class SinkSettings(Masked):
             raise ConfigurationError("'topics' is empty; name one, several, or a pattern that begins with ^")
         if any(topic.startswith("^") for topic in self.topics) and len(self.topics) > 1:
             raise ConfigurationError("'topics' is either one pattern that begins with ^, or names")
+        if self.into is None and self.route is None:
+            raise ConfigurationError("'into' is missing, the table; or 'route', for several tables")
+        if self.into is not None and self.route is not None:
+            raise ConfigurationError("'into' and 'route' contradict each other: one table, or several; keep one")
         check_csv(self, is_csv=self.format is SinkFormat.CSV)
+        check_flatten(self, has_schema=self.format in SCHEMA_FORMATS)
+        check_changes(self, is_debezium=self.format is SinkFormat.DEBEZIUM)
+
+    def target(self) -> Table | Route:
+        """Return the equivalent table or route."""
+        if self.route is not None:
+            return self.route.route()
+        assert self.into is not None  # noqa: S101 - checked above
+        return self.into.described()
 
     def shown(self) -> dict[str, Any]:
         """Return all settings unmasked; none is a secret."""
-        plain = ("topics", "group", "format", "fields", "delimiter", "header", "nulls", "columns", "on_error")
-        return {name: getattr(self, name) for name in plain} | {"into": self.into.shown()}
+        csv = ("fields", "delimiter", "header", "nulls")
+        plain = (
+            "topics",
+            "group",
+            "format",
+            *csv,
+            "flatten",
+            "key_format",
+            "decimals",
+            "placeholder",
+            "columns",
+            "on_error",
+        )
+        into = {} if self.into is None else {"into": self.into.shown()}
+        route = {} if self.route is None else {"route": self.route.shown()}
+        return {name: getattr(self, name) for name in plain} | into | route
 
 
 # With age=0, a transaction takes the records that arrived during the previous one. So latency is low with few records,
@@ -279,6 +419,7 @@ class Settings(Masked):
 
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
     ledger: LedgerSettings = LedgerSettings()
+    registry: RegistrySettings = field(default_factory=RegistrySettings)
     listener: ListenerSettings = _LISTENER
     observe: ObserveSettings = ObserveSettings()
     sink: Mapping[str, SinkSettings] = field(default_factory=dict)
@@ -319,6 +460,11 @@ class PipelineFormat(StrEnum):
     CSV = "csv"
     TEXT = "text"
     BYTES = "bytes"
+    CONNECT_JSON = "connect-json"
+    DEBEZIUM = "debezium"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+    JSON_SCHEMA = "json-schema"
 
 
 def _is_set(value: object) -> bool:
@@ -389,11 +535,16 @@ class PipelineSettings(Masked):
     into: IntoSettings
     kafka: KafkaSettings | None = None
     ledger: LedgerSettings | None = None
+    registry: RegistrySettings | None = None
     format: PipelineFormat = PipelineFormat.JSON
     fields: tuple[str, ...] = ()
     delimiter: Delimiter = COMMA
     header: bool = False
     nulls: Nulls = EMPTY
+    flatten: Label | None = None
+    key_format: KeyFormat = KeyFormat.JSON
+    decimals: DecimalText = BASE64
+    placeholder: Label = PLACEHOLDER
     schema: Mapping[FieldPath, TypeWord] = field(default_factory=dict)
     columns: Mapping[Label, Label] = field(default_factory=dict)
     where: Label | None = None
@@ -412,7 +563,9 @@ class PipelineSettings(Masked):
     def _check_format(self) -> None:
         is_csv = self.format is PipelineFormat.CSV
         check_csv(self, is_csv=is_csv)
-        has_fields = is_csv or self.format is PipelineFormat.JSON
+        check_flatten(self, has_schema=self.format in SCHEMA_FORMATS)
+        check_changes(self, is_debezium=self.format is PipelineFormat.DEBEZIUM)
+        has_fields = self.format not in (PipelineFormat.TEXT, PipelineFormat.BYTES)
         if self.schema and not has_fields:
             raise ConfigurationError(
                 f"'schema' has no effect with format = \"{self.format}\": its values have no fields"
@@ -448,17 +601,24 @@ class PipelineSettings(Masked):
         :meth:`Settings.load`. The environment overrides cluster and ledger, and no other setting of a pipeline.
         """
         environ = os.environ if environ is None else environ
-        own = read(cls, Path(path), environ, sections=("kafka", "ledger"))
-        if own.kafka is not None and own.ledger is not None:
+        own = read(cls, Path(path), environ, sections=("kafka", "ledger", "registry"))
+        if own.kafka is not None and own.ledger is not None and own.registry is not None:
             return own
         common = Settings.load(config, environ)
-        return replace(own, kafka=own.kafka or common.kafka, ledger=own.ledger or common.ledger)
+        return replace(
+            own,
+            kafka=own.kafka or common.kafka,
+            ledger=own.ledger or common.ledger,
+            registry=own.registry or common.registry,
+        )
 
     def shown(self) -> dict[str, Any]:
         """Return all settings, with the secrets of cluster, ledger and Spark masked."""
         csv = ("fields", "delimiter", "header", "nulls")
-        plain = ("topics", "group", "format", *csv, "schema", "columns", "where", "sql")
-        masked = {name: shown(name, getattr(self, name)) for name in ("kafka", "ledger", "run", "spark")}
+        form = ("format", *csv, "flatten", "key_format", "decimals", "placeholder")
+        plain = ("topics", "group", *form, "schema", "columns", "where", "sql")
+        sections = ("kafka", "ledger", "registry", "run", "spark")
+        masked = {name: shown(name, getattr(self, name)) for name in sections}
         return {name: getattr(self, name) for name in plain} | {"into": self.into.shown()} | masked
 
 

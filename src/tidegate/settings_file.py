@@ -9,7 +9,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType
-from typing import Any, NamedTuple, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from tidegate.core import arguments
 from tidegate.core.arguments import kind_of
@@ -54,7 +54,7 @@ _SERVICE_LINK = re.compile(
     r"TIDEGATE_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
 _REFERENCE = re.compile(r"(\$?)\$\{([A-Za-z_]\w*)\}")
-_SHORT = {("kafka",): "bootstrap", ("ledger",): "url"}  # kafka = "…" sets kafka.bootstrap
+_SHORT = {("kafka",): "bootstrap", ("ledger",): "url", ("registry",): "url"}  # kafka = "…" sets kafka.bootstrap
 _CLIENT = ("kafka", "client")  # a table with the keys of librdkafka
 _DOTTED = (_CLIENT, ("spark", "conf"), ("schema",))  # tables whose keys contain dots
 
@@ -214,13 +214,18 @@ def _value(hint: Any, node: Tree | Leaf, key: Key, default: Any) -> Any:
     if (inner := _tables_in(kind)) is not None:
         return {name: _value(inner, table, (*key, name), None) for name, table in node.items()}
     if get_origin(kind) is Mapping:
-        return {
-            name: passed_through(leaf.raw if isinstance(leaf, Leaf) else leaf, where((*key, name), leaf))
-            for name, leaf in node.items()
-        }
+        return {name: _entry(kind, leaf, where((*key, name), leaf)) for name, leaf in node.items()}
     if is_dataclass(kind):
         return _section(kind, node, key, default if is_dataclass(default) else None)
     raise unexpected(kind_of(kind).expected, {}, where(key, node))
+
+
+def _entry(kind: Any, node: Tree | Leaf, place: str) -> Any:
+    """Return an entry of a mapping, unchanged; a list only where the mapping takes several values."""
+    raw, inner = node.raw if isinstance(node, Leaf) else node, get_args(kind)[1]
+    if isinstance(raw, list) and get_origin(inner) is Annotated and get_origin(get_args(inner)[0]) is tuple:
+        return [passed_through(each, place) for each in raw]
+    return passed_through(raw, place)
 
 
 def _kind(hint: Any) -> tuple[Any, bool]:

@@ -12,7 +12,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.app.corpus import CORPUS, NOT_FROM_JSON, REFUSED, Box, Limit, Money, Order, Pair
 
-from tidegate.app.decoder import Conversion, Decoding, DecodingError, _may_name_no_number, shown
+from tidegate.app.conversion import Conversion, _may_name_no_number, shown
+from tidegate.app.decoder import Decoding, DecodingError
 from tidegate.core.records import Record
 from tidegate.errors import ConfigurationError
 

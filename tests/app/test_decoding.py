@@ -251,6 +251,32 @@ def test_an_error_of_pydantic_is_told_by_path_and_kind() -> None:
     assert problem(Model, b"hunter2") == "json_invalid"
 
 
+class Line(pydantic.BaseModel, extra="forbid"):
+    number: int = pydantic.Field(alias="no")
+
+
+class Basket(pydantic.BaseModel):
+    lines: list[Line] = []
+    by_card: dict[str, Line] = {}
+    by_day: dict[int, int] = {}
+    either: int | Line = 0
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (b'{"by_card": {"hunter2": {"no": "x"}}}', "by_card.{…}.no: int_parsing"),
+        (b'{"by_card": {"hunter2": {"no": 1, "hunter3": 2}}}', "by_card.{…}.{…}: extra_forbidden"),
+        (b'{"by_day": {"4111": "x"}}', "by_day.{…}: int_parsing"),
+        (b'{"by_day": {"hunter2": 1}}', "by_day.{…}.[key]: int_parsing"),
+        (b'{"lines": [{"no": 1}, {}]}', "lines.1.no: missing"),
+        (b'{"either": "x"}', "either.int: int_parsing, either.Line: model_type"),
+    ],
+)
+def test_a_path_of_pydantic_has_no_keys_of_maps(value: bytes, why: str) -> None:
+    assert problem(Basket, value) == why
+
+
 def test_a_pydantic_model_may_stand_in_a_dataclass() -> None:
     @dataclass
     class Envelope:
@@ -317,7 +343,7 @@ def test_a_decoding_error_of_a_decoder_is_left_as_it_is() -> None:
         (abc.Iterable[int], None, "cannot be made from JSON"),
         (Order, "text", "'text' makes str, not Order"),
         (str, "bytes", "'bytes' makes bytes, not str"),
-        (Any, "avro", "decoder: expected 'json', .*, not 'avro'"),
+        (Any, "yaml", "decoder: expected 'json', .*, not 'yaml'"),
         (Any, 5, "decoder: expected 'json', .*, not 5"),
     ],
 )

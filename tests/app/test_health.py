@@ -124,7 +124,7 @@ def test_a_loop_that_does_not_go_round_is_failing(monkeypatch: pytest.MonkeyPatc
     health = AppHealth(lambda: [member], {})
     assert health.failing() == []
     member.pulse._at -= module._STUCK + 5
-    assert health.failing() == ["group 'billing': its loop has not gone round for 65 s"]
+    assert health.failing() == ["group 'billing': its loop has not run for 65 s"]
     assert health.unready() == health.failing()
 
 

@@ -183,7 +183,7 @@ def test_the_ordering_is_said_as_text_or_by_its_name() -> None:
 
 def test_a_pool_without_a_ledger_cannot_be_at_most_once() -> None:
     app = App("nowhere:1", None)
-    with pytest.raises(ConfigurationError, match="a pool runs the function before the position moves"):
+    with pytest.raises(ConfigurationError, match="moves the position first, but a pool runs the function before that"):
         app.listener("orders", group="g", workers=2, delivery=Delivery.AT_MOST_ONCE)(fail_on_bad)
 
 

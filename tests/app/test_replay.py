@@ -19,6 +19,7 @@ from tidegate import (
     App,
     ConfigurationError,
     DeadLetter,
+    Delivery,
     Fail,
     Ledger,
     Record,
@@ -31,7 +32,13 @@ from tidegate import (
     open_ledger,
 )
 from tidegate.app import Replay, ReplayOutcome
-from tidegate.errors import ListenerStopped
+from tidegate.app.commit import Commit
+from tidegate.app.handler import Postponed
+from tidegate.app.schema_decoder import SchemaDecoder
+from tidegate.core.batches import Batch
+from tidegate.core.records import Records
+from tidegate.core.schemas import Schema, SchemaKind, UnknownSchema, framed
+from tidegate.errors import ListenerStopped, RegistryUnavailable
 from tidegate.ledger import FailedRecord
 from tidegate.ledger.transaction import Conflict
 
@@ -332,3 +339,118 @@ def test_a_function_without_a_transaction_is_run_before_one_opens_and_not_again_
     assert [each.outcome for each in done] == [REPLAYED, FAILED]
     assert seen == [1, 2]
     assert shop.letters() == [(1, 3, "LookupError: customer 2 is unknown")]
+
+
+class Away:
+    """A schema registry that knew no schema when it was last asked, and does not answer any more."""
+
+    latest = id_of = None
+
+    def __init__(self, answers: int = 0, known: int | None = None) -> None:
+        self._left = answers
+        self._known = known
+        self.seen: list[int] = []
+
+    def by_id(self, number: int) -> Any:
+        if number == self._known:
+            fields = [{"name": "id", "type": "int"}]
+            return Schema(SchemaKind.AVRO, json.dumps({"type": "record", "name": "Order", "fields": fields}))
+        self._left -= 1
+        if self._left >= 0:
+            raise UnknownSchema(f"the schema registry does not know the id {number}")
+        raise RegistryUnavailable("the schema registry did not answer")
+
+
+def with_registry(registry: Away, group: str, delivery: Delivery = Delivery.EXACTLY_ONCE, is_apart: bool = True) -> App:
+    app = App("nowhere.invalid:9092", "memory://")
+    decoder: Any = SchemaDecoder(SchemaKind.AVRO, registry)  # type: ignore[arg-type]
+
+    def bill(order: Order) -> None:
+        registry.seen.append(order.id)
+
+    def bill_inside(order: Order, tx: Transaction) -> None:
+        registry.seen.append(order.id)
+
+    listener = app.listener("orders", group=group, decoder=decoder, on_error=DeadLetter(), delivery=delivery)
+    listener(bill if is_apart else bill_inside)
+    return app
+
+
+def test_a_letter_stays_as_it_was_while_the_registry_of_its_schema_is_away() -> None:
+    app = with_registry(Away(), "a")
+    letter = FailedRecord(Record(*ORDERS, 0, None, framed(1, b"\2")), "ValueError: the reason", 1)
+    app.ledger.transact(app.ledger.claim("a", [ORDERS]), [Span(ORDERS, 0, 1, 1)], lambda tx: tx.park(letter))
+    (parked,) = app.ledger.dead_letters("a")
+    with pytest.raises(RegistryUnavailable):
+        Replay(app.ledger, app.listeners, "a").one(parked.id)
+    assert app.ledger.dead_letters("a") == [parked]
+
+
+@pytest.mark.parametrize("delivery", list(Delivery))
+@pytest.mark.parametrize("is_apart", [False, True])
+def test_a_commit_asks_the_registry_before_the_position_moves_and_not_again(delivery: Delivery, is_apart: bool) -> None:
+    """A schema that was unknown then is unknown for the commit, even if the registry does not answer any more."""
+    registry = Away(answers=1, known=7)
+    app = with_registry(registry, "b", delivery, is_apart)
+    (listener,) = app.listeners
+    values = framed(7, b"\x02"), framed(1, b"\2"), framed(7, b"\x04")
+    records = [Record(*ORDERS, place, None, value) for place, value in enumerate(values)]
+    handler = listener.handler(app.ledger, lambda *_: None)
+
+    def commit(start: int, end: int) -> None:
+        Commit(
+            listener.spec,
+            app.ledger,
+            app.ledger.claim("b", [ORDERS]),
+            [Batch(1, Span(ORDERS, start, end, end - start), Records.of(records[start:end]))],
+            handler=handler,
+            hurry=threading.Event(),
+        ).run()
+
+    commit(0, 3)
+    (parked,) = app.ledger.dead_letters("b")
+    assert parked.letter.record.offset == 1
+    assert "does not know the id 1" in parked.letter.error
+    assert app.ledger.read("b").positions[ORDERS].next_offset == 3
+    assert registry.seen == [1, 2]
+    records += [Record(*ORDERS, 3, None, framed(1, b"\2"))]
+    with pytest.raises(RegistryUnavailable):  # the next commit asks again, and before its position moves
+        commit(3, 4)
+    assert app.ledger.read("b").positions[ORDERS].next_offset == 3
+    assert len(app.ledger.dead_letters("b")) == 1
+
+
+class Slow(Away):
+    """A schema registry that knows no schema, and is asked while the member is told to end its job."""
+
+    def __init__(self, hurry: threading.Event) -> None:
+        super().__init__(answers=100)
+        self.asked: list[int] = []
+        self._hurry = hurry
+
+    def by_id(self, number: int) -> Any:
+        self.asked.append(number)
+        self._hurry.set()
+        return super().by_id(number)
+
+
+@pytest.mark.parametrize("delivery", list(Delivery))
+def test_a_commit_in_a_hurry_asks_the_registry_once_more_and_hands_its_records_back(delivery: Delivery) -> None:
+    hurry = threading.Event()
+    registry = Slow(hurry)
+    app = with_registry(registry, "c", delivery)
+    (listener,) = app.listeners
+    records = [Record(*ORDERS, place, None, framed(place + 1, b"\2")) for place in range(5)]
+    commit = Commit(
+        listener.spec,
+        app.ledger,
+        app.ledger.claim("c", [ORDERS]),
+        [Batch(1, Span(ORDERS, 0, 5, 5), Records.of(records))],
+        handler=listener.handler(app.ledger, lambda *_: None),
+        hurry=hurry,
+    )
+    with pytest.raises(Postponed):
+        commit.run()
+    assert registry.asked == [1]
+    assert app.ledger.read("c").positions[ORDERS].next_offset == 0
+    assert [list(batch.records) for batch in commit.rest()] == [records]

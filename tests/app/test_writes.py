@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Column, Connection, Integer, MetaData, Table, create_engine, event, insert, select, text, update
 
 from tidegate import Outgoing, TopicPartition, Transaction
-from tidegate.app.handler import NotWritable, Write, carry_out, writes
+from tidegate.app.writes import NotWritable, Write, carry_out, writes
 from tidegate.core.work import Claim, Span, Work
 from tidegate.ledger import SqlTransaction
 

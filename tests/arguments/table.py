@@ -39,9 +39,17 @@ from tidegate import (
     open_ledger,
 )
 from tidegate.app import CommitStrategy, LagGuard, ListenerSpec, OutOfRange, Recreated, Topics
-from tidegate.core.columns import Tombstones, UnknownFields
+from tidegate.core.columns import DecimalText, Tombstones, UnknownFields, Unrouted
 from tidegate.core.policies import CommitMode
-from tidegate.kafka import OnWeakTopic, TopicProducer, java_partition
+from tidegate.core.schemas import SchemaKind, SubjectName
+from tidegate.kafka import (
+    OnWeakTopic,
+    RegistryClient,
+    RegistrySettings,
+    SchemaSerializer,
+    TopicProducer,
+    java_partition,
+)
 from tidegate.ledger import MemoryLedger, SqlLedger, Subscription
 from tidegate.ledger.duckdb import DuckdbLedger
 from tidegate.ledger.redis import RedisLedger
@@ -50,12 +58,15 @@ from tidegate.operate import By, Operator, Overview, Survey, To, target
 from tidegate.settings import (
     IntoSettings,
     KafkaSettings,
+    KeyFormat,
     LedgerSettings,
     ListenerSettings,
     ObserveSettings,
     OnError,
+    PartSettings,
     PipelineFormat,
     PipelineSettings,
+    RouteSettings,
     RunSettings,
     Settings,
     SinkFormat,
@@ -63,8 +74,19 @@ from tidegate.settings import (
     SparkSettings,
     TableMode,
 )
-from tidegate.spark import Pipeline, SparkOptions
-from tidegate.tables import ColumnType, CsvFormat, Mode, OwnFormat, Target
+from tidegate.spark import ExactlyOnce, Pipeline, SparkOptions
+from tidegate.tables import (
+    ColumnType,
+    ConnectJsonFormat,
+    CsvFormat,
+    DebeziumFormat,
+    Mode,
+    OwnFormat,
+    Part,
+    Route,
+    SchemaFormat,
+    Target,
+)
 from tidegate.tables.types import TypeName
 from tidegate.testing import Crash, Fence, LostAnswer, Rebalance, Step, TestKit, crash_everywhere, fault_everywhere
 
@@ -252,12 +274,14 @@ LEDGER = Row(
     (("memory://", MemoryLedger),),
 )
 LIMITS = Row((5, "10s", True, object(), Limits, {"hold": 1}))
-FORMAT = Row(("avro", "JSON", "", 5, None, CsvFormat, object(), foreign("json")), (("json", "json"),))
+FORMAT = Row(("yaml", "JSON", "", 5, None, CsvFormat, object(), foreign("json")), (("json", "json"),))
+KEY_FORMAT = Row(("yaml", "JSON", "", 5, None, CsvFormat(["a"]), object(), len))
+REGISTRY = Row((5, "", True, "nowhere", "ftp://a", object(), RegistrySettings, ["http://a"]))
 COLUMNS = Row((5, "id", {}, {"id": 5}, {"id": "id"}, {"id": "offset.x"}, {5: "value"}, [("id", "value.id")], dict))
 INTO = Row((5, None, "", " ", True, Table, object(), b"orders", Foreign.WORD), (("orders", Table("orders")),))
 CALLBACK = Row((5, "print", object(), True))
 OBSERVERS = Row((5, "print", [5], [object()], [Backoff]))
-SERIALIZER = Row(("avro", "", 5, True, object(), foreign("json")))
+SERIALIZER = Row(("yaml", "", 5, True, object(), foreign("json")))
 NAMES = Row(
     (5, True, [5], object(), {"a": 1}, Foreign, Foreign.WORD, [Foreign.WORD], [""], [" "]),
     (("id", ("id",)), (["id", "at"], ("id", "at"))),
@@ -362,6 +386,7 @@ _LIMITS = {
     "retention": seconds("101y", 10**10),
 }
 _PRODUCER = {
+    "registry": REGISTRY,
     "kafka": KAFKA,
     "key_serializer": SERIALIZER,
     "value_serializer": SERIALIZER,
@@ -404,8 +429,13 @@ _TABLE = {
     "unknown": choice(*UnknownFields),
     "ignore_case": flag(),
     "most_columns": count(),
+    "soft_delete": Row(("", 5, True, object(), "a\nb", "deleted")),  # which mode append has no use for
+    "guard": Row(("", 5, True, object(), "a\nb", "lsn")),
+    "guard_table": Row(("", 5, True, object(), "a\nb", "marks")),
     "exact": flag(),
 }
+_WHERE = Row((5, "topic", {"nowhere": 1}, {"value.a": 1.5}, {5: "x"}, {"value.a": object()}, None))
+_REPLACE = Row((5, ".", {".": "a b"}, {"..": "_"}, {".": 5}, {5: "x"}))
 _RUN = {
     "commit": Row(choice(CommitMode.BATCH).refused, (("batch", CommitMode.BATCH),)),
     "delivery": choice(*Delivery),
@@ -448,6 +478,12 @@ def _of_pipeline(made: Any, name: str) -> Any:
     )
 
 
+def _of_query(made: Any, name: str) -> Any:
+    if name == "ledger":
+        return type(made._given_ledger)
+    return getattr(made.spec, {"name": "group"}.get(name, name))
+
+
 def _of_app(made: Any, name: str) -> Any:
     return type(made.ledger) if name == "ledger" else made.kafka
 
@@ -468,6 +504,25 @@ def _unused() -> Consumer:
 _PIPELINE = {"topics": "orders", "into": "orders", "group": "g", "kafka": "a:1", "ledger": "sqlite:///unused.db"}
 _ENGINE = create_engine("sqlite:///unused.db")
 
+_INTO_SETTINGS = {
+    "table": text(),
+    "schema": text(optional=True),
+    "key": NAMES,
+    "mode": _MODES,
+    "create": flag(),
+    "evolve": flag(),
+    "types": Row((5, "id", {"id": 5}, {5: "text"}, {"id": "intger"}, {"": "text"}, {" ": "text"}, None)),
+    "add": NAMES,
+    "tombstones": Row(("perhaps", "", 1, True, object()), (("ignore", Tombstones.IGNORE),)),
+    "unknown": choice(*UnknownFields),
+    "ignore_case": flag(),
+    "most_columns": count(),
+    "soft_delete": text(optional=True),
+    "guard": text(optional=True),
+    "guard_table": text(optional=True),
+    "exact": flag(),
+}
+
 PLACES: dict[str, Place] = {
     "App": Place(
         App,
@@ -477,13 +532,14 @@ PLACES: dict[str, Place] = {
             "ledger": LEDGER,
             "settings": Row((5, "", True, object(), Settings, {"kafka": "a"}, "\ud800", "a\0b")),
             "observers": OBSERVERS,
+            "registry": REGISTRY,
         },
         _of_app,
     ),
     "App.listener": Place(
         listener,
         {"topics": "orders", "group": "g"},
-        _LISTENER | {"decoder": Row(("avro", "", 5, True, object()))},
+        _LISTENER | {"decoder": Row(("yaml", "", 5, True, object()))},
         also=(App.listener, ListenerSpec),
     ),
     "App.sink": Place(
@@ -493,6 +549,7 @@ PLACES: dict[str, Place] = {
         | {
             "into": INTO,
             "format": FORMAT,
+            "key_format": KEY_FORMAT,
             "columns": COLUMNS,
             "workers": Row((*count(optional=True).refused, 2, "2")),  # there is no function
             "group": Row(tuple(each for each in GROUP.refused if each)),
@@ -669,6 +726,28 @@ PLACES: dict[str, Place] = {
         java_partition, {"key": b"a", "partitions": 1}, {"key": Row(("a", 5, None)), "partitions": Row(count().refused)}
     ),
     "Table": Place(Table, {"name": "orders"}, _TABLE),
+    "Part": Place(
+        Part,
+        {"table": "orders"},
+        {
+            "table": INTO,
+            "columns": COLUMNS,
+            "where": _WHERE,
+            "each": Row((5, "", True, object(), "lines", "key.lines")),
+        },
+    ),
+    "Route": Place(
+        Route,
+        {"parts": ["orders"]},
+        {
+            "parts": Row((5, None, [], [5], "", Table, object(), ["orders", "orders"])),
+            "unmatched": choice(*Unrouted),
+            "replace": _REPLACE,
+            "lower": flag(),
+            "most_tables": count(),
+            "parent_wait": seconds(),
+        },
+    ),
     "ColumnType": Place(
         ColumnType,
         {"name": "decimal", "precision": 5, "scale": 2},
@@ -691,6 +770,50 @@ PLACES: dict[str, Place] = {
             "nulls": Row((5, None, [5], object()), (("NA", frozenset({"NA"})),)),
         },
     ),
+    "ConnectJsonFormat": Place(ConnectJsonFormat, {}, {}),
+    "DebeziumFormat": Place(DebeziumFormat, {}, {"decimals": choice(*DecimalText), "placeholder": text()}),
+    "SchemaFormat": Place(
+        SchemaFormat,
+        {},
+        {
+            "kind": Row(("yaml", "", 5, None, True, object()), (("avro", SchemaKind.AVRO),)),
+            "flatten": text(optional=True),
+            "registry": Row((5, "http://a", True, object(), RegistryClient)),
+        },
+    ),
+    "SchemaSerializer": Place(
+        SchemaSerializer,
+        {"schema": '"long"'},
+        {
+            "schema": Row((5, True, "", "nonsense", object(), {"type": "nonsense"})),
+            "format": Row(("yaml", "", 5, None, True, object())),
+            "subject": choice(*SubjectName),
+            "register": flag(),
+            "references": Row((5, "x", [5], None, object())),
+            "registry": REGISTRY,
+        },
+    ),
+    "RegistrySettings": Place(
+        RegistrySettings,
+        {"url": "http://a", "user": "u", "password": "p", "certificate": "c", "key": "k"},
+        {
+            "url": Row((*text(optional=True).refused, "nowhere", "ftp://a", "http://a?b")),
+            "user": Row((*text(optional=True).refused, None, "a\nb")),
+            "password": Row((*text(optional=True).refused, None, "a\nb")),
+            "token": Row((*text(optional=True).refused, "beside a user")),
+            "ca": text(optional=True),
+            "certificate": Row((*text(optional=True).refused, None)),
+            "key": text(optional=True),
+            "key_password": text(optional=True),
+            "timeout": Row((0, -1, "x", True, None, object())),
+        },
+    ),
+    "RegistryClient": Place(
+        RegistryClient,
+        {"settings": RegistrySettings("http://a")},
+        {"settings": Row((5, None, "http://a", object(), RegistrySettings)), "clock": Row((5, None, "x", object()))},
+        _private,
+    ),
     "OwnFormat": Place(OwnFormat, {}, {"function": Row((5, "json", None, object()))}),
     "Target": Place(
         Target,
@@ -699,6 +822,7 @@ PLACES: dict[str, Place] = {
             "engine": Row((5, None, "sqlite:///unused.db", object())),
             "table": INTO,
             "format": Row(FORMAT.refused),
+            "key_format": KEY_FORMAT,
             "columns": Row(COLUMNS.refused),
             "layout": Row((5, "x", object())),
         },
@@ -713,7 +837,7 @@ PLACES: dict[str, Place] = {
             "group": GROUP,
             "kafka": KAFKA,
             "ledger": Row((*LEDGER.refused, None)),
-            "format": Row(("avro", "JSON", "", 5, None, CsvFormat, object()), (("json", "json"),)),
+            "format": Row(("yaml", "JSON", "", 5, None, CsvFormat, object()), (("json", "json"),)),
             "schema": Row(
                 (5, "id", {}, {"id": "varchar"}, {"id": 5}, {5: "text"}, {"": "text"}, {"a..b": "text"}, dict)
             ),
@@ -724,8 +848,22 @@ PLACES: dict[str, Place] = {
             "spark": Row((5, "local[2]", True, object(), SparkOptions)),
             "observers": OBSERVERS,
             "on_batch": CALLBACK,
+            "key_format": KEY_FORMAT,
+            "registry": REGISTRY,
         },
         _of_pipeline,
+    ),
+    "ExactlyOnce": Place(
+        ExactlyOnce,
+        {"into": "orders", "ledger": "sqlite:///unused.db", "name": "orders"},
+        {
+            "into": INTO,
+            "ledger": Row((*LEDGER.refused, None)),
+            "name": GROUP,
+            "collect": count(0),
+            "observers": OBSERVERS,
+        },
+        _of_query,
     ),
     "SparkOptions": Place(
         SparkOptions,
@@ -801,6 +939,7 @@ PLACES: dict[str, Place] = {
         {
             "kafka": Row((5, "a:1", None, KafkaSettings)),
             "ledger": Row((5, "memory://", None)),
+            "registry": Row((5, "http://a", None)),
             "listener": Row((5, "x", None)),
             "observe": Row((5, "x", None, True)),
             "sink": Row((5, "x", None, {"a": 5})),
@@ -835,20 +974,28 @@ PLACES: dict[str, Place] = {
     "IntoSettings": Place(
         IntoSettings,
         {"table": "orders"},
+        _INTO_SETTINGS,
+    ),
+    "PartSettings": Place(
+        PartSettings,
+        {"table": "orders"},
         {
-            "table": text(),
-            "schema": text(optional=True),
-            "key": NAMES,
-            "mode": _MODES,
-            "create": flag(),
-            "evolve": flag(),
-            "types": Row((5, "id", {"id": 5}, {5: "text"}, {"id": "intger"}, {"": "text"}, {" ": "text"}, None)),
-            "add": NAMES,
-            "tombstones": Row(("perhaps", "", 1, True, object()), (("ignore", Tombstones.IGNORE),)),
-            "unknown": choice(*UnknownFields),
-            "ignore_case": flag(),
-            "most_columns": count(),
-            "exact": flag(),
+            **_INTO_SETTINGS,
+            "columns": Row((5, "id", {"id": 5}, {5: "value.id"}, None)),
+            "where": Row((5, "topic", {"value.a": 1.5}, {5: "x"}, None)),
+            "each": text(optional=True),
+        },
+    ),
+    "RouteSettings": Place(
+        RouteSettings,
+        {"parts": {"orders": PartSettings("orders")}},
+        {
+            "parts": Row((5, "orders", {}, {"orders": "orders"}, None)),
+            "unmatched": choice(*Unrouted),
+            "replace": _REPLACE,
+            "lower": flag(),
+            "most_tables": count(),
+            "parent_wait": seconds(),
         },
     ),
     "SinkSettings": Place(
@@ -857,12 +1004,17 @@ PLACES: dict[str, Place] = {
         {
             "topics": Row((5, None, [5], [], Foreign), (("orders", ("orders",)),)),
             "into": Row((5, "orders", None)),
+            "route": Row((5, "orders", RouteSettings({"orders": PartSettings("orders")}))),  # beside into
             "group": text(optional=True),
             "format": Row(choice(*SinkFormat).refused, (("json", SinkFormat.JSON),)),
             "fields": Row((5, [5])),
             "delimiter": Row((5, None, ";", "", ";;", "\n")),
             "header": Row((*flag().refused, "yes")),  # without CSV
             "nulls": Row((5, None, [5], "NA")),
+            "decimals": Row((*choice(*DecimalText).refused, "digits")),  # without change events
+            "placeholder": Row((*text().refused, "missing")),
+            "flatten": Row((*text(optional=True).refused, "_")),  # without a schema
+            "key_format": choice(*KeyFormat),
             "columns": Row((5, {"a": 5}, {"a": ""}, {"": "value.a"}, None)),
             "on_error": choice(*OnError),
         },
@@ -876,6 +1028,11 @@ PLACES: dict[str, Place] = {
             "into": Row((5, "orders", None)),
             "kafka": Row((5, "a:1")),
             "ledger": Row((5, "memory://")),
+            "registry": Row((5, "http://a")),
+            "flatten": Row((*text(optional=True).refused, "_")),  # without a schema
+            "key_format": choice(*KeyFormat),
+            "decimals": Row((*choice(*DecimalText).refused, "digits")),  # without change events
+            "placeholder": Row((*text().refused, "missing")),
             "format": Row(choice(*PipelineFormat).refused, (("json", PipelineFormat.JSON),)),
             "fields": Row((5, [5])),
             "delimiter": Row((5, None, ";", "", ";;", "\n")),

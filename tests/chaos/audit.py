@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.app.listener.topic import amount
 from tests.chaos.landing import Row
-from tests.listeners.topic import amount
 
 from tidegate.core.journal import Entry, Kind
 

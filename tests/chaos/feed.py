@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from confluent_kafka import KafkaError, Message, Producer
-from tests.listeners.topic import Topic, amount
+from tests.app.listener.topic import Topic, amount
 
 _PAUSE = 0.02
 

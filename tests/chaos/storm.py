@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.app.listener.topic import Topic
 from tests.chaos.audit import Audit, Ordeal
 from tests.chaos.consumer import FREEZE_IN_ASSIGN, FREEZE_IN_TRANSACTION, GROUP, LIMITS, Orders
 from tests.chaos.feed import Feed
 from tests.chaos.fleet import Fleet
 from tests.chaos.landing import Landing, landing_at
 from tests.chaos.schedule import CONSUMERS, GUEST, Fault, Kind
-from tests.listeners.topic import Topic
 
 from tidegate import open_ledger
 from tidegate.core.policies import Delivery, GroupProtocol

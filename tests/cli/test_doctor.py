@@ -27,7 +27,7 @@ from tidegate.cli.options import app
 from tidegate.core.findings import Finding, Verdict
 from tidegate.kafka.doctor import examine_cluster
 from tidegate.ledger.sql.doctor import network_file_system
-from tidegate.sandbox import Kafka, MariaDB, MySQL, Postgres, Redis
+from tidegate.sandbox import Kafka, MariaDB, MySQL, Postgres, Redis, Registry
 from tidegate.sandbox.database import Database
 
 from .golden import check_golden
@@ -153,6 +153,14 @@ def test_no_java_is_a_warning_and_a_fault_where_a_pipeline_is_to_run(monkeypatch
 
 def test_an_app_that_cannot_be_loaded_is_a_fault() -> None:
     assert "there is no module 'nowhere_at_all'" in of(findings("nowhere_at_all:app"), "app", "fault")
+
+
+def test_a_sink_of_the_settings_that_cannot_be_used_is_a_fault_of_the_settings(tmp_path: Path) -> None:
+    sink = "[sink.orders]\ntopics = 'orders'\nformat = 'avro'\ninto = { table = 'orders' }\n"
+    (tmp_path / "tidegate.toml").write_text(f"ledger = 'memory://'\n[kafka]\nbootstrap = 'nowhere.invalid:1'\n{sink}")
+    said = of(findings(), "app", "fault")
+    assert "the format needs a schema registry" in said
+    assert "fix the settings" in said
 
 
 def test_less_than_exactly_once_is_warned_of(tmp_path: Path) -> None:
@@ -362,3 +370,12 @@ def test_what_is_printed_is_stable(monkeypatch: pytest.MonkeyPatch) -> None:
     environ = {"TIDEGATE_KAFKA": "127.0.0.1:1", "TIDEGATE_LEDGER": "memory://"}
     check_golden("doctor.txt", invoke(**environ).stdout)
     check_golden("doctor.json", invoke("--json", **environ).stdout)
+
+
+def test_the_schema_registry_is_asked_if_there_is_one(registry: Registry) -> None:
+    answers = of(findings(TIDEGATE_REGISTRY=registry.url), "registry", "ok")
+    assert f"the schema registry at 127.0.0.1:{registry.port} answers; it has " in answers
+    away = f"http://me:{PLANTED}@127.0.0.1:{refused_port()}"
+    said = of(findings(TIDEGATE_REGISTRY=away), "registry", "fault")
+    assert "did not answer: [Errno 111] Connection refused → check the address, the login" in said
+    assert not [each for each in findings() if each["check"] == "registry"]

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.kafka.producer import topics
 from tests.operate.leading import wait_for_leaders
-from tests.producing import topics
+from tests.patience import next_millisecond
 from typer.testing import CliRunner, Result
 
 from tidegate import Ledger, Producer, Span, TopicPartition, open_ledger
@@ -96,6 +97,7 @@ def filled(ledger: Ledger[Any], kafka: Kafka, environ: dict[str, str]) -> Place:
             producer.send(topic, b"%d" % number, partition=number % 2, timestamp=LONG_AGO)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     claims = ledger.claim("billing", [first, second], 0)
+    next_millisecond()
     ledger.transact(claims, [Span(first, 0, 10, 10), Span(second, 0, 6, 6)])
     ledger.pause("idle", note="not yet")
     return Place({**environ, "TIDEGATE_KAFKA": kafka.bootstrap, "COLUMNS": "200"}, ledger, topic)
@@ -233,7 +235,7 @@ def test_a_check_ends_with_a_code_if_something_is_wrong(small: Place) -> None:
     [
         (["status", "nobody"], "the ledger has no group 'nobody'; it has: billing, idle"),
         (["positions", "rewind", "billing", "TOPIC", "--to", "99"], "is beyond it"),
-        (["positions", "rewind", "billing", "TOPIC", "--to", "noon"], "'noon' is not a place in a log"),
+        (["positions", "rewind", "billing", "TOPIC", "--to", "noon"], "'noon' is not a position in a log"),
         (["positions", "rewind", "billing", "nothing", "--to", "1"], "no position in topic 'nothing'"),
         (["topics", "describe", "nothing"], "there is no topic nothing"),
         (["groups", "describe", "nobody"], "neither Kafka nor the ledger knows"),

@@ -121,8 +121,8 @@ def test_check_looks_at_everything_and_leaves_it_as_it_is(run: Run, directory: P
     assert done.returncode == ExitCode.OK, done.stderr
     topics, ledger, table = done.stdout.splitlines()
     assert topics == f"topic {topic}: 2 partitions, 1,001 offsets"
-    assert ledger.endswith("not there yet, will be created")
-    assert table == "table orders: not there yet, will be created"
+    assert ledger.endswith("does not exist yet, and will be created")
+    assert table == "table orders: does not exist yet, and will be created"
     assert not (directory / "shop.db").exists()
 
 

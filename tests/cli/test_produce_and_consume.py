@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.producing import topics
+from tests.kafka.producer import topics
 
 from tidegate import Producer
 from tidegate.cli import ExitCode

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from tidegate import App, Table, Transaction
 from tidegate.cli.options import ExitCode, app
 from tidegate.errors import TidegateError
+from tidegate.kafka import SchemaSerializer
 
 PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
 SECONDS = 10.0
@@ -53,7 +54,15 @@ UNSET = {"TIDEGATE_LEDGER": None, "TIDEGATE_KAFKA": None}
 PORT = refused_port()
 LEDGER = "--ledger sqlite:///shop.db"
 NEW_APP = f'from tidegate import App\napp = App(kafka="localhost:{PORT}", ledger="sqlite:///shop.db")\n'
+KEPT = Table("orders", key="id", mode="upsert", tombstones="ignore")  # type: ignore[arg-type]
 LISTENER = '\n@app.listener("orders", group="billing")\ndef bill(order: dict) -> None: ...\n'
+
+
+def sink(settings: str) -> dict[str, str]:
+    """A file of settings with a sink."""
+    servers = f'kafka = "localhost:{PORT}"\nledger = "sqlite:///shop.db"'
+    return {"tidegate.toml": f'{servers}\n[sink.orders]\ntopics = "orders"\ngroup = "orders"\n{settings}'}
+
 
 WRONG = [
     Wrong("a misspelt command", "stauts"),
@@ -118,6 +127,58 @@ WRONG = [
     Wrong("a number for the ledger", lambda: shop(ledger=5)),
     Wrong("a sink with an unknown mode", lambda: shop().sink("orders", into=Table("orders", mode="merge"))),  # type: ignore[arg-type]
     Wrong("an upsert without a key", lambda: shop().sink("orders", into=Table("orders", mode="upsert"))),
+    Wrong("change events that leave deleted rows", lambda: shop().sink("orders", into=KEPT, format="debezium")),
+    Wrong("a sink with an unknown format", "config show", files=sink('format = "avor"\ninto.table = "orders"')),
+    Wrong("a format without a registry", "run --until-caught-up", files=sink('format = "avro"\ninto.table = "orders"')),
+    Wrong("a registry that is no URL", "config show", files={"tidegate.toml": 'registry = "registry:8081"'}),
+    Wrong(
+        "a registry's password without its user",
+        "config show",
+        files={"tidegate.toml": '[registry]\nurl = "http://registry:8081"\npassword = "secret"'},
+    ),
+    Wrong(
+        "a registry's certificate that cannot be read",
+        "run --until-caught-up",
+        files={
+            **sink('format = "avro"\ninto.table = "orders"\n[registry]\nurl = "https://registry:8081"\nca = "gone.pem"')
+        },
+    ),
+    Wrong("a sink into nothing", "config show", files=sink('format = "json"')),
+    Wrong("a table and a route", "config show", files=sink('into.table = "a"\nroute.parts.b.table = "b"')),
+    Wrong("a route without parts", "run --until-caught-up", files=sink('[sink.orders.route]\nunmatched = "ignore"')),
+    Wrong("an unknown choice in a route", "config show", files=sink('[sink.orders.route]\nunmatched = "drop"')),
+    Wrong(
+        "a table's name that records choose freely",
+        "run --until-caught-up",
+        files=sink('[sink.orders.route.parts.all]\ntable = "{headers.type}"'),
+    ),
+    Wrong(
+        "a table's name with an unknown place",
+        "run --until-caught-up",
+        files=sink('[sink.orders.route.parts.all]\ntable = "raw_{partition}"'),
+    ),
+    Wrong(
+        "a part with an unknown condition",
+        "run --until-caught-up",
+        files=sink('[sink.orders.route.parts.all]\ntable = "orders"\nwhere = { "header.type" = "order" }'),
+    ),
+    Wrong("two parts for one table", lambda: shop().sink("orders", into=["bills", "bills"], group="orders")),
+    Wrong("a route without a group", lambda: shop().sink("orders", into=Table("{topic}", create=True))),
+    Wrong(
+        "change events that are appended",
+        lambda: shop().sink("orders", into=Table("orders", key="id", mode="append"), format="debezium"),
+    ),
+    Wrong("change events without a key", lambda: shop().sink("orders", into=Table("orders"), format="debezium")),
+    Wrong(
+        "the key of records for one table",
+        lambda: shop().sink("orders", into=Table("orders", key="{key}", mode="upsert")),
+    ),
+    Wrong(
+        "a listener of records with a schema and no registry",
+        lambda: listening(decoder="avro"),
+    ),
+    Wrong("a producer's schema that is none", lambda: SchemaSerializer("{")),
+    Wrong("a format of keys that reads none", lambda: shop().sink("orders", into="orders", key_format="debezium")),
 ]
 
 

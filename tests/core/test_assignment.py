@@ -26,7 +26,7 @@ from tidegate.core.assignment import (
 )
 from tidegate.core.batches import Batch
 from tidegate.core.positions import GroupState, Position
-from tidegate.core.records import Record, TopicPartition
+from tidegate.core.records import Record, Records, TopicPartition
 from tidegate.core.work import Claim, Span
 
 A, B, C = (TopicPartition("orders", number) for number in range(3))
@@ -60,6 +60,12 @@ def batch(assignment: Assignment, tp: TopicPartition, start: int = 5, end: int =
 def one(commands: list[Command], kind: type) -> Command:
     (found,) = [command for command in commands if isinstance(command, kind)]
     return found
+
+
+def received(assignment: Assignment, records: list[Record], since: int) -> tuple[list[Record], list[Command]]:
+    """What of these records is used, and what it leads to."""
+    runs, commands = assignment.received(Records.of(records).runs, since)
+    return [record for run in runs for record in run], commands
 
 
 def test_what_is_assigned_is_claimed_and_cannot_be_read_before() -> None:
@@ -103,7 +109,7 @@ def test_a_record_is_used_if_its_partition_is_claimed_and_its_offset_not_below_t
     assignment = reading(A)
     records = [Record(*A, 4), Record(*A, 5), Record(*B, 5), Record(*A, 9)]
     assert [assignment.accepts(record, assignment.generation) for record in records] == [False, True, False, True]
-    assert assignment.received(records, assignment.generation) == ([Record(*A, 5), Record(*A, 9)], [])
+    assert received(assignment, records, assignment.generation) == ([Record(*A, 5), Record(*A, 9)], [])
 
 
 def test_a_record_fetched_before_reading_began_anew_would_hide_those_in_front_of_it() -> None:
@@ -114,8 +120,8 @@ def test_a_record_fetched_before_reading_began_anew_would_hide_those_in_front_of
     assignment.claimed({A: claim(A, 3, epoch=2)})
     assert not assignment.accepts(Record(*A, 7), since)
     assert not assignment.reads_since(A, since)
-    assert assignment.received([Record(*A, 7), Record(*A, 3)], since) == ([], [SeekTo(A, 3, 2)])
-    assert assignment.received([Record(*A, 3)], assignment.generation) == ([Record(*A, 3)], [])
+    assert received(assignment, [Record(*A, 7), Record(*A, 3)], since) == ([], [SeekTo(A, 3, 2)])
+    assert received(assignment, [Record(*A, 3)], assignment.generation) == ([Record(*A, 3)], [])
 
 
 def test_a_batch_holds_until_its_stretch_of_reading_ends() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.batches import Batch, BatchBounds, Batching, Pacing, Tried
-from tidegate.core.records import Record, TopicPartition
+from tidegate.core.records import Record, Records, TopicPartition
 from tidegate.core.work import Span
 from tidegate.errors import ConfigurationError
 
@@ -21,56 +22,63 @@ def record(offset: int, tp: TopicPartition = A, size: int = 10) -> Record:
     return Record(*tp, offset, None, b"x" * size)
 
 
-def started(count: int = 3, size: int = 1000, age: float = 5.0, position: int = 0) -> Batching:
-    batching = Batching(BatchBounds(count, size, age))
+class Buffers(Batching):
+    """Buffers that are given records as they come."""
+
+    def put(self, records: Iterable[Record], now: float) -> None:
+        self.add(Records.of(records).runs, now)
+
+
+def started(count: int = 3, size: int = 1000, age: float = 5.0, position: int = 0) -> Buffers:
+    batching = Buffers(BatchBounds(count, size, age))
     batching.start(A, position, generation=7)
     return batching
 
 
 def test_a_batch_is_ready_when_it_has_enough_records() -> None:
     batching = started(count=3)
-    batching.add([record(0), record(1)], now=0)
+    batching.put([record(0), record(1)], now=0)
     assert batching.ready(now=0) == []
-    batching.add([record(2)], now=0)
+    batching.put([record(2)], now=0)
     assert batching.ready(now=0) == [Batch(7, Span(A, 0, 3, 3), (record(0), record(1), record(2)))]
     assert batching.ready(now=99) == []
 
 
 def test_a_batch_is_ready_when_it_has_enough_bytes() -> None:
     batching = started(count=100, size=25)
-    batching.add([record(0), record(1)], now=0)
+    batching.put([record(0), record(1)], now=0)
     assert batching.ready(now=0) == []
-    batching.add([record(2)], now=0)
+    batching.put([record(2)], now=0)
     (first,) = batching.ready(now=0)
     assert first.span == Span(A, 0, 2, 2), "a third record would be too much"
 
 
 def test_a_batch_is_ready_when_its_first_record_is_old_enough() -> None:
     batching = started(age=5.0)
-    batching.add([record(0)], now=1.0)
-    batching.add([record(1)], now=4.0)
+    batching.put([record(0)], now=1.0)
+    batching.put([record(1)], now=4.0)
     assert batching.ready(now=5.9) == []
     assert [batch.span for batch in batching.ready(now=6.0)] == [Span(A, 0, 2, 2)]
-    batching.add([record(2)], now=7.0)
+    batching.put([record(2)], now=7.0)
     assert batching.ready(now=11.9) == []
 
 
 def test_a_record_too_large_for_a_batch_goes_alone() -> None:
     batching = started(count=100, size=25)
-    batching.add([record(0, size=900), record(1)], now=0)
+    batching.put([record(0, size=900), record(1)], now=0)
     assert [batch.span for batch in batching.ready(now=0)] == [Span(A, 0, 1, 1)]
     assert batching.bytes == 10
 
 
 def test_a_span_starts_at_the_position_and_not_at_its_first_record() -> None:
     batching = started(position=5)
-    batching.add([record(8), record(9), record(12)], now=0)
+    batching.put([record(8), record(9), record(12)], now=0)
     assert [batch.span for batch in batching.ready(now=0)] == [Span(A, 5, 13, 3)]
 
 
 def test_a_span_ends_where_the_source_continues() -> None:
     batching = started()
-    batching.add([record(0)], now=0)
+    batching.put([record(0)], now=0)
     batching.reached(A, 9, now=0)
     assert [batch.span for batch in batching.ready(now=5)] == [Span(A, 0, 9, 1)]
 
@@ -92,32 +100,32 @@ def test_a_source_that_has_not_moved_makes_no_batch() -> None:
 
 def test_records_seen_before_and_of_partitions_not_started_are_left_out() -> None:
     batching = started(position=5)
-    batching.add([record(4), record(5), record(5), record(6, tp=B), record(6)], now=0)
+    batching.put([record(4), record(5), record(5), record(6, tp=B), record(6)], now=0)
     assert [batch.records for batch in batching.ready(now=9)] == [(record(5), record(6))]
 
 
 def test_dropping_forgets_only_these_partitions() -> None:
     batching = started()
     batching.start(B, 0, generation=8)
-    batching.add([record(0), record(0, tp=B)], now=0)
+    batching.put([record(0), record(0, tp=B)], now=0)
     batching.drop([A])
-    batching.add([record(1)], now=0)
+    batching.put([record(1)], now=0)
     assert batching.ready(now=9) == [Batch(8, Span(B, 0, 1, 1), (record(0, tp=B),))]
     assert batching.bytes == 0
 
 
 def test_starting_again_forgets_what_was_read_before() -> None:
     batching = started()
-    batching.add([record(0)], now=0)
+    batching.put([record(0)], now=0)
     batching.start(A, 40, generation=9)
     assert batching.ready(now=99) == []
-    batching.add([record(40)], now=0)
+    batching.put([record(40)], now=0)
     assert batching.ready(now=99) == [Batch(9, Span(A, 40, 41, 1), (record(40),))]
 
 
 def test_the_rest_is_everything_in_batches_within_the_bounds() -> None:
     batching = started(count=2)
-    batching.add([record(offset) for offset in range(5)], now=0)
+    batching.put([record(offset) for offset in range(5)], now=0)
     batching.reached(A, 9, now=0)
     spans = [batch.span for batch in batching.rest([A, B])]
     assert spans == [Span(A, 0, 2, 2), Span(A, 2, 4, 2), Span(A, 4, 9, 1)]
@@ -125,7 +133,7 @@ def test_the_rest_is_everything_in_batches_within_the_bounds() -> None:
 
 def test_a_batch_that_is_taken_back_comes_again_with_what_was_read_behind_it() -> None:
     batching = started(count=3)
-    batching.add([record(offset) for offset in range(4)], now=0)
+    batching.put([record(offset) for offset in range(4)], now=0)
     (first,) = batching.ready(now=0)
     batching.take_back(first._replace(tries=TRIES))
     assert batching.has_taken_back
@@ -137,17 +145,17 @@ def test_a_batch_that_is_taken_back_comes_again_with_what_was_read_behind_it() -
 
 def test_a_short_batch_that_is_taken_back_is_filled_up() -> None:
     batching = started(count=3)
-    batching.add([record(0)], now=0)
+    batching.put([record(0)], now=0)
     (first,) = batching.ready(now=5)
     batching.take_back(first)
-    batching.add([record(1)], now=6)
+    batching.put([record(1)], now=6)
     batching.reached(A, 4, now=6)
     assert [batch.span for batch in batching.ready(now=6)] == [Span(A, 0, 4, 2)]
 
 
 def test_a_postponed_batch_comes_again_as_it_was_and_not_before_its_time() -> None:
     batching = started(count=3)
-    batching.add([record(offset) for offset in range(4)], now=0)
+    batching.put([record(offset) for offset in range(4)], now=0)
     (first,) = batching.ready(now=0)
     assert batching.postpone(first._replace(tries=TRIES), until=7.0)
     assert (batching.waiting, batching.has_taken_back, batching.bytes) == ({A}, True, 0)
@@ -155,14 +163,14 @@ def test_a_postponed_batch_comes_again_as_it_was_and_not_before_its_time() -> No
     assert batching.ready(now=7.0) == [first._replace(tries=TRIES)]
     assert (batching.waiting, batching.has_taken_back) == (set(), False)
     assert batching.ready(now=99) == [], "what was behind it has to be read again"
-    batching.add([record(3)], now=99)
+    batching.put([record(3)], now=99)
     assert [batch.span for batch in batching.ready(now=999)] == [Span(A, 3, 4, 1)]
 
 
 def test_a_postponed_batch_goes_alone_and_keeps_its_partition_waiting_only() -> None:
     batching = started(count=1)
     batching.start(B, 0, generation=8)
-    batching.add([record(0), record(0, tp=B), record(1, tp=B)], now=0)
+    batching.put([record(0), record(0, tp=B), record(1, tp=B)], now=0)
     first, other = batching.ready(now=0)
     batching.postpone(first, until=7.0)
     batching.take_back(other)
@@ -176,7 +184,7 @@ def test_postponed_batches_take_turns_with_the_others_the_one_that_was_due_first
     tps = [TopicPartition("orders", number) for number in range(4)]
     for tp in tps:
         batching.start(tp, 0, generation=8)
-    batching.add([record(offset, tp) for tp in tps for offset in range(3)], now=0)
+    batching.put([record(offset, tp) for tp in tps for offset in range(3)], now=0)
     for late, batch in zip((9.0, 8.0, 7.0), batching.ready(now=0), strict=False):
         batching.postpone(batch, until=late)
     order = [[batch.span.partition for batch in batching.ready(now=9.0)] for _ in range(6)]
@@ -186,7 +194,7 @@ def test_postponed_batches_take_turns_with_the_others_the_one_that_was_due_first
 @pytest.mark.parametrize("end", ["drop", "start"])
 def test_a_batch_whose_stretch_of_reading_is_over_is_not_taken_back(end: str) -> None:
     batching = started(count=1)
-    batching.add([record(0)], now=0)
+    batching.put([record(0)], now=0)
     (first,) = batching.ready(now=0)
     batching.drop([A]) if end == "drop" else batching.start(A, 0, generation=8)
     batching.take_back(first)
@@ -197,19 +205,19 @@ def test_a_batch_whose_stretch_of_reading_is_over_is_not_taken_back(end: str) ->
 @pytest.mark.parametrize("end", ["drop", "start"])
 def test_whatever_ends_a_stretch_of_reading_ends_the_wait(end: str) -> None:
     batching = started(count=1)
-    batching.add([record(0)], now=0)
+    batching.put([record(0)], now=0)
     (first,) = batching.ready(now=0)
     batching.postpone(first._replace(tries=TRIES), until=7.0)
     batching.drop([A]) if end == "drop" else batching.start(A, 0, generation=8)
     assert (batching.waiting, batching.has_taken_back, batching.ready(now=99)) == (set(), False, [])
     batching.start(A, 0, generation=9)
-    batching.add([record(0)], now=99)
+    batching.put([record(0)], now=99)
     assert [batch.tries for batch in batching.ready(now=99)] == [{}]
 
 
 def test_a_batch_cannot_be_taken_back_behind_the_next_one() -> None:
     batching = started(count=1)
-    batching.add([record(0), record(1)], now=0)
+    batching.put([record(0), record(1)], now=0)
     (first,), _ = batching.ready(now=0), batching.ready(now=0)
     with pytest.raises(RuntimeError, match="cannot be taken back"):
         batching.take_back(first)
@@ -241,7 +249,7 @@ def test_batches_are_what_was_read_without_a_gap_or_a_repetition(
         offset += 1
     batches: list[Batch] = []
     for i, item in enumerate(records):
-        batching.add([item], now=i)
+        batching.put([item], now=i)
         if i in cuts:
             handed_out = batching.ready(now=i)
             for batch in handed_out if i in backs else ():
@@ -264,14 +272,14 @@ def test_batches_are_what_was_read_without_a_gap_or_a_repetition(
 def test_it_is_ahead_with_two_batches_of_every_partition_and_those_that_wait_do_not_count() -> None:
     batching = started(count=3)
     batching.start(B, 0, generation=7)
-    batching.add(map(record, range(11)), now=0)
+    batching.put(map(record, range(11)), now=0)
     assert not batching.is_ahead
-    batching.add([record(11)], now=0)
+    batching.put([record(11)], now=0)
     assert batching.is_ahead, "however they are shared out, it is enough for two batches of both"
     (batch,) = batching.ready(now=0)
     assert not batching.is_ahead
     batching.postpone(batch, until=9)
-    batching.add([record(number, B) for number in range(6)], now=0)
+    batching.put([record(number, B) for number in range(6)], now=0)
     assert batching.is_ahead, "the one that waits has no use for more"
 
 
@@ -282,7 +290,7 @@ def test_nothing_to_read_is_never_ahead() -> None:
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=30), st.integers(1, 6), st.integers(1, 60))
 def test_the_bytes_of_what_is_left_are_right_however_it_was_handed_out(sizes: list[int], count: int, most: int) -> None:
     batching = started(count=count, size=most, age=0.0)
-    batching.add([record(offset, size=size) for offset, size in enumerate(sizes)], now=0)
+    batching.put([record(offset, size=size) for offset, size in enumerate(sizes)], now=0)
     left = list(sizes)
     while batches := batching.ready(now=1):
         (batch,) = batches
@@ -420,6 +428,19 @@ def test_partitions_that_have_their_turn_go_together_in_parts() -> None:
     (part, other), left = pacing.choose([first, second], 0.0)
     assert [len(part.records), len(other.records)] == [100, 10]
     assert [len(batch.records) for batch in left] == [900, 90]
+
+
+def test_a_partition_that_gets_few_records_into_a_turn_gets_more_into_the_next_ones_up_to_its_share() -> None:
+    """The others use the turn up each time: by its time alone, its limit would stay what it is, or become smaller."""
+    pacing, _ = paced(1000, 1000)
+    pacing.committed([Span(A, 0, 400, 400), Span(B, 0, 2, 2)], turn=0.41)
+    limits = []
+    for _ in range(9):
+        count = pacing.limit(B) or 1000
+        pacing.committed([Span(A, 0, 400, 400), Span(B, 0, count, count)], turn=0.41)
+        limits.append(pacing.limit(B))
+    assert limits == [2, 4, 8, 16, 32, 64, 128, 256, 320]
+    assert pacing.limit(A) == 390
 
 
 def test_while_turns_are_taken_partitions_that_ran_into_conflicts_go_together_and_those_with_a_suspect_do_not() -> None:

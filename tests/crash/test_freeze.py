@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.crash.child import FATAL_TURN
 from tests.crash.place import BATCH, GROUP, LIMITS, ORDERS, Place, span_at
+from tests.crash.worker import FATAL_TURN
 from tests.processes import program, wait_until_frozen
 
 from tidegate.errors import LedgerBusy
@@ -43,7 +43,7 @@ def taken_over_within_the_bound(how: str, place: Place, tmp_path: Path) -> None:
     os.mkfifo(pipe)
     separator = "&" if "?" in place.url else "?"
     url = place.url + (f"{separator}local_infile=1" if place.url.startswith("mysql") else "")
-    child = program("tests.crash.child", f"freeze:{how}", url, place.prefix, env={**os.environ, "PIPE": str(pipe)})
+    child = program("tests.crash.worker", f"freeze:{how}", url, place.prefix, env={**os.environ, "PIPE": str(pipe)})
     try:
         wait_until_frozen(child)
         ledger = place.ledger()
@@ -67,7 +67,7 @@ def test_sqlite_names_the_frozen_process_that_holds_the_write_lock_within_the_bo
     tmp_path: Path, fresh: Callable[[str], Place]
 ) -> None:
     place = fresh(f"sqlite:///{tmp_path / 'ledger.db'}")
-    child = program("tests.crash.child", "freeze:idle", place.url, place.prefix)
+    child = program("tests.crash.worker", "freeze:idle", place.url, place.prefix)
     try:
         wait_until_frozen(child)
         ledger = place.ledger()

@@ -8,8 +8,8 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
-from tests.crash.child import FATAL_TURN, carry_out
 from tests.crash.place import BATCH, GROUP, ORDERS, Place, span_at
+from tests.crash.worker import FATAL_TURN, carry_out
 from tests.processes import ended, killed, running
 
 from tidegate.sandbox import Proxy

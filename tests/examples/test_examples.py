@@ -22,7 +22,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
-from tests.producing.topics import values
+from tests.kafka.producer.topics import values
 
 from tidegate import TidegateError, open_ledger
 from tidegate.sandbox import Database, Kafka, MySQL, Redis
@@ -246,3 +246,16 @@ def test_the_pipeline_writes_large_orders_once(orders: str, tmp_path: Path) -> N
     with create_engine(url).connect() as conn:
         found = conn.execute(text("SELECT count(*), sum(cents) FROM large_orders")).one()
     assert tuple(found) == (100, 100 * sum(range(101, 201)))
+
+
+def test_the_query_of_structured_streaming_counts_once(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    command = [sys.executable, "examples/structured_streaming.py"]
+    env = {**os.environ, "LEDGER": url, "CHECKPOINT": str(tmp_path / "checkpoint")}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr
+    with create_engine(url).connect() as conn:
+        found = dict(map(tuple, conn.execute(text("SELECT kind, numbers FROM kinds"))))
+        batches = conn.execute(text("SELECT next_offset FROM tidegate_positions")).scalar_one()
+    assert batches > 1
+    assert found == dict.fromkeys(range(3), 30 * batches)

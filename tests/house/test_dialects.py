@@ -17,8 +17,8 @@ PLACES = re.compile(
     r"tidegate\.tables\.(postgres|mysql|sqlite)(\.\w+)?|tidegate\.ledger\.(sql\.(postgres|mysql|sqlite)|duckdb(\.\w+)?)"
 )
 """The modules of one database each, where its name may stand."""
-REGISTRIES = {"tidegate.tables.registry", "tidegate.ledger.open", "tidegate.ledger.sql.sessions"}
-"""The modules that know all of them by name: of tables, of the URLs of ledgers, and of the dialects of SQL."""
+REGISTRIES = {"tidegate.tables.registry", "tidegate.ledger.registry"}
+"""The modules that know all of them by name: of tables, and of ledgers."""
 MESSAGES = {
     "tidegate.app.sink": "tells which ledgers a sink can have",
     "tidegate.spark.doctor": "tells which ledgers a pipeline can have",

@@ -33,7 +33,7 @@ from tidegate.spark.rows import FixedTable, Plain
 from tidegate.spark.writer import Writing
 from tidegate.tables import JsonFormat, Target
 from tidegate.tables.shape import look_at_shape
-from tidegate.tables.target import write_rows
+from tidegate.tables.writer import Writer
 from tidegate.testing.broker import LocalBroker
 
 ORDERS = TopicPartition("orders", 0)
@@ -101,7 +101,7 @@ def test_the_way_of_a_sink(app: App) -> None:
     with traced(code_of(Ledger.transact), code_of(Target.write)) as ways:
         app.run(until_caught_up=True)
     assert bills(app) == RECORDS
-    check(shortest(ways), hands=6, modules=20)
+    check(shortest(ways), hands=6, modules=19)
 
 
 def test_the_way_of_a_spark_task(app: App) -> None:
@@ -112,7 +112,7 @@ def test_the_way_of_a_spark_task(app: App) -> None:
     claims = ledger.claim("etl", [ORDERS])
     address = LedgerAddress(str(ledger.engine.url), {}, ledger.prefix, Limits())
     records = [Record(*ORDERS, offset, None, value) for offset, value in enumerate(values())]
-    with traced(code_of(ExecutorCommit._commit), code_of(write_rows)) as ways:
+    with traced(code_of(ExecutorCommit._commit), code_of(Writer.run)) as ways:
         for start in range(0, RECORDS, AT_ONCE):
             task = ExecutorCommit(
                 address,
@@ -126,7 +126,7 @@ def test_the_way_of_a_spark_task(app: App) -> None:
             (result,) = task([arrow(records[start : start + AT_ONCE])])
             assert result.column("ended").to_pylist() == [Ended.COMMITTED]
     assert bills(app) == RECORDS
-    check(shortest(ways), hands=5, modules=22)
+    check(shortest(ways), hands=5, modules=12)
 
 
 def arrow(records: list[Record]) -> pa.RecordBatch:

@@ -16,13 +16,15 @@ from tidegate.app.spec import ListenerSpec
 from tidegate.settings import (
     IntoSettings,
     ListenerSettings,
+    PartSettings,
     PipelineSettings,
+    RouteSettings,
     RunSettings,
     SinkSettings,
     SparkSettings,
 )
 from tidegate.spark import Pipeline, SparkOptions
-from tidegate.tables import CsvFormat, Table
+from tidegate.tables import CsvFormat, DebeziumFormat, Part, Route, Table
 
 from .sources import Source, python_files, read
 
@@ -33,6 +35,8 @@ OWN = {
     ("out_of_range", "OutOfRange.STOP"): "an OwnLoop is below the settings; a listener and a pipeline share theirs",
     ("recreated", "Recreated.STOP"): "as out_of_range",
     ("format", "'json'"): "a sink, a pipeline and a Target: each accepts other formats",
+    ("key_format", "'json'"): "as format",
+    ("key_format", "KeyFormat.JSON"): "of a sink, and of a pipeline",
     ("ignore_case", "True"): "of a table, and of readers of a format that are made without a table",
     ("limit", "100"): "a page of dead letters for a program, and one on a terminal",
     ("host", "'127.0.0.1'"): "the command does not import the page before it has checked its options",
@@ -168,14 +172,18 @@ def test_the_settings_of_a_table_are_those_that_a_table_takes() -> None:
 
 
 def test_the_settings_of_a_sink_are_those_that_a_sink_takes() -> None:
-    csv = parameters(CsvFormat)
-    assert names(SinkSettings) == names(Sink) | csv | {"topics", "group", "on_error"}
+    formats = parameters(CsvFormat) | parameters(DebeziumFormat) | {"flatten"}  # of a SchemaFormat
+    assert names(SinkSettings) == names(Sink) | formats | {"topics", "group", "on_error", "route"}
+    assert names(RouteSettings) == names(Route)
+    assert names(PartSettings) == names(IntoSettings) | names(Part)
 
 
 def test_the_settings_of_a_pipeline_are_those_that_a_pipeline_takes() -> None:
-    settings = names(PipelineSettings) | names(RunSettings) - {"deployment"} | parameters(CsvFormat)
+    formats = parameters(CsvFormat) | parameters(DebeziumFormat) | {"flatten"}  # of a SchemaFormat
+    settings = names(PipelineSettings) | names(RunSettings) - {"deployment"}
     taken = parameters(Pipeline, Pipeline.run) - {"observers", "on_batch", "transform"}
-    assert settings - {"run", "sql"} - parameters(CsvFormat) == taken
+    assert settings >= formats
+    assert settings - {"run", "sql"} - formats == taken
     assert names(SparkSettings) == names(SparkOptions)
 
 

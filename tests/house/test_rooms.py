@@ -60,7 +60,7 @@ def test_no_module_is_named_by_a_gerund() -> None:
 
 
 def test_no_class_name_is_there_twice() -> None:
-    assert doubles(sources()) == {}
+    assert doubles(map(read, python_files("src"))) == {}
 
 
 def test_no_small_module_has_one_user_only() -> None:

@@ -6,13 +6,21 @@ from collections.abc import Mapping
 from uuid import uuid4
 
 import pytest
-from tests.listeners.patience import wait_until
-from tests.producing import topics
+from tests.kafka.producer import topics
+from tests.patience import wait_until
 
 from tidegate import GroupProtocol, Producer, Record, TopicPartition
 from tidegate.kafka.config import consumer_config
 from tidegate.kafka.consumer import GroupConsumer, Told
 from tidegate.sandbox import Kafka
+
+
+def test_a_full_queue_of_the_client_is_refilled_before_it_is_empty_unless_the_settings_say_otherwise() -> None:
+    # The client's default is a second, in which a sink has handled all 100,000 messages and waits for the rest of it.
+    config = consumer_config({}, "g", GroupProtocol.RANGE, 10.0)
+    assert config["fetch.queue.backoff.ms"] <= 100
+    given = consumer_config({"fetch.queue.backoff.ms": 700}, "g", GroupProtocol.RANGE, 10.0)
+    assert given["fetch.queue.backoff.ms"] == 700
 
 
 @pytest.mark.parametrize("protocol", [GroupProtocol.RANGE, GroupProtocol.COOPERATIVE, GroupProtocol.CONSUMER])

@@ -7,8 +7,8 @@ import time
 from uuid import uuid4
 
 import pytest
-from tests.listeners.patience import wait_until
-from tests.producing import topics
+from tests.kafka.producer import topics
+from tests.patience import wait_until
 
 from tidegate import App, BatchBounds, Delivery, GroupProtocol, Producer, Record
 from tidegate.sandbox import Kafka

@@ -40,8 +40,9 @@ def test_a_deadlock_over_numbers_is_a_conflict_and_is_tried_again(mariadb: Maria
             in_the_way.start()
             with engine.connect() as conn:
                 while not conn.execute(WAITING).scalar():
+                    assert in_the_way.is_alive(), "it did not come to wait for a lock"
                     conn.rollback()
-                    time.sleep(0.01)
+                    time.sleep(0.2)  # InnoDB reads this table anew only if it was not asked for 0.1 s
             tx.execute(text(insert), {"first": 7, "second": 8})
 
     with open_ledger(mariadb.url, prefix=f"{name}_") as ledger:

@@ -66,6 +66,10 @@ def test_what_the_ledger_makes_something_of_on_mysql_is_no_records_fault(number:
     [
         (of_mysql(1526), Blame.RECORD),
         (of_mysql(1748), Blame.RECORD),
+        (of_mysql(1713), Blame.RECORD),
+        (of_mysql(3854), Blame.RECORD),
+        (pymysql.err.OperationalError(1267, "(cp1251_bin,IMPLICIT) and (utf8mb4_bin,COERCIBLE)"), Blame.RECORD),
+        (pymysql.err.OperationalError(1267, "(cp1251_bin,IMPLICIT) and (latin1_bin,IMPLICIT)"), Blame.UNCERTAIN),
         (of_mysql(4025, "23000"), Blame.RECORD),
         (of_mysql(3819), Blame.RECORD),
         (of_mysql(1644, "45000"), Blame.RECORD),

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
 
 import pytest
+from tests.patience import next_millisecond
 
 from tidegate.core.journal import Kind
 from tidegate.core.positions import Totals
@@ -45,8 +46,11 @@ def test_totals_of_the_largest_offsets_are_exact(store: Store) -> None:
 def test_the_newest_entries_come_first(store: Store) -> None:
     claims = store.ledger.claim(GROUP, [FIRST, SECOND], 0)
     advance(store, claims, span(0, 3))
+    next_millisecond()
     advance(store, claims, span(0, 7, SECOND))
+    next_millisecond()
     store.ledger.edit(GROUP, {FIRST: 1}, note="again")
+    next_millisecond()
     store.ledger.pause(GROUP)
     newest = store.open().newest(GROUP)
     found = list(islice(newest, 4))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate.core.policies import Delivery
-from tidegate.ledger.delivery import deliver
+from tidegate.ledger.ledger import deliver
 from tidegate.ledger.transaction import Outcome, OutcomeUnknown
 
 from .samples import FIRST, GROUP, offsets, rows_of, span, writing

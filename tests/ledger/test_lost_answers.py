@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -20,10 +21,10 @@ from typing import Any, ClassVar
 import pytest
 from sqlalchemy import create_engine, text
 
-from tidegate import Ledger, Limits, Record, TidegateError
+from tidegate import Fenced, Ledger, Limits, Record, TidegateError
 from tidegate.core.journal import Entry, Kind
 from tidegate.core.work import Claim
-from tidegate.errors import LedgerUnavailable
+from tidegate.errors import LedgerUnavailable, NotCommitted
 from tidegate.ledger import FailedRecord, Outcome, StoredLetter
 from tidegate.ledger.memory import MemoryLedger
 from tidegate.ledger.open import open_ledger
@@ -379,6 +380,85 @@ def prune(case: Case) -> tuple[Act, Act, Check]:
     return lambda: case.far.prune(timedelta(0), case.group), meanwhile, check
 
 
+def begin_pruning(case: Case) -> tuple[Act, Act, Check]:
+    case.claimed()
+    case.others.clear()
+    hour = timedelta(hours=1)
+
+    def meanwhile() -> None:
+        case.others.append(case.near.begin_pruning(case.group, hour))
+
+    def check(begins: bool) -> None:
+        assert begins + sum(case.others) == 1, "one of them prunes, and the others leave it to that one"
+        assert not case.near.begin_pruning(case.group, hour)
+
+    return lambda: case.far.begin_pruning(case.group, hour), meanwhile, check
+
+
+def _advance_and_park(case: Case, tx: Any) -> None:
+    case.place.store.write(tx, Row(*FIRST, 0, case.group))
+    tx.park(FailedRecord(Record(*FIRST, 1), "no"))
+
+
+def _effects(case: Case) -> int:
+    """How often the work was done: by its row, its letter and its advance."""
+    advances = [entry for entry in case.entries(Kind.ADVANCE) if (entry.partition, entry.start) == (FIRST, 0)]
+    letters = case.near.dead_letters(case.group)
+    assert case.written() == len(letters) == sum(entry.end == 10 for entry in advances)
+    return len(letters)
+
+
+def transact(case: Case) -> tuple[Act, Act, Check]:
+    claims = case.claimed()
+
+    def check(result: Any) -> None:
+        assert (result.outcome, result.spans) == (Outcome.COMMITTED, (span(0, 10),))
+        assert _effects(case) == 1
+
+    def meanwhile() -> None:
+        case.near.transact(case.near.claim(case.group, [SECOND]), [span(0, 1, SECOND)])
+        case.near.pause(case.group)
+
+    return lambda: case.far.transact(claims, [span(0, 10)], partial(_advance_and_park, case)), meanwhile, check
+
+
+def transact_while_another_takes_over(case: Case) -> tuple[Act, Act, Check]:
+    claims = case.claimed()
+
+    def act() -> str:
+        try:
+            return case.far.transact(claims, [span(0, 10)], partial(_advance_and_park, case)).outcome.value
+        except Fenced as error:
+            return str(error)
+
+    def check(told: str) -> None:
+        starts = [heirs[FIRST].position for heirs in case.others[1:]]
+        assert _effects(case) == (starts != [0])
+        if "Nothing was written" in told:
+            assert starts == [0]
+        elif told != Outcome.COMMITTED.value:
+            assert "it is not known whether this was committed" in told
+
+    return act, case.another_takes_over, check
+
+
+def a_block(case: Case) -> tuple[Act, Act, Check]:
+    claims = case.claimed()
+
+    def act() -> bool:
+        try:
+            with case.far.transaction(claims, [span(0, 10)]) as tx:
+                _advance_and_park(case, tx)
+        except NotCommitted:
+            return False
+        return True
+
+    def check(is_done: bool) -> None:
+        assert _effects(case) == is_done
+
+    return act, lambda: case.near.pause(case.group), check
+
+
 OPERATIONS: list[Operation] = [
     claim,
     claim_of_a_new_topic,
@@ -394,6 +474,10 @@ OPERATIONS: list[Operation] = [
     drop,
     failed_again,
     prune,
+    begin_pruning,
+    transact,
+    transact_while_another_takes_over,
+    a_block,
 ]
 FEW = {claim, edit, pause, replay}
 """One of each kind: several rows, one row, a group, and a handler's data."""

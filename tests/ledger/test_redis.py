@@ -350,6 +350,41 @@ def test_an_advance_replaces_no_entry_but_the_one_that_it_extends(ledger: RedisL
     assert client.llen(key) == len(before) + 1
 
 
+def test_more_rows_than_one_command_takes_move_together_or_not_at_all(ledger: RedisLedger) -> None:
+    many = [TopicPartition("orders", number) for number in range(4_001)]
+    claims = ledger.claim(GROUP, many)
+    for start in (0, 10):  # the first advance opens the entries, the second extends them
+        ledger.transact(claims, [span(start, start + 10, tp) for tp in many])
+        claims = {tp: claim._replace(position=start + 10) for tp, claim in claims.items()}
+    assert offsets(ledger) == dict.fromkeys(many, 20)
+    assert ledger.verify(GROUP) == (4_001, 3 * 4_001, ())
+    ledger.edit(GROUP, {many[-1]: 5})
+    with pytest.raises(Fenced):
+        ledger.transact(claims, [span(20, 30, tp) for tp in many])
+    assert offsets(ledger) == dict.fromkeys(many[:-1], 20) | {many[-1]: 5}
+
+
+@pytest.mark.parametrize("text", ["", "no JSON", "[1,2]", "7", '[1,"new",0,0,0,0,null,null,null,1]'])
+def test_a_text_of_another_form_is_an_error_of_the_ledger_and_is_not_quoted(
+    ledger: RedisLedger, client: Any, tag: str, text: str
+) -> None:
+    claims = ledger.claim(GROUP, [FIRST, SECOND])
+    client.rpush(f"{tag}:journal:{codec.field(FIRST)}:{GROUP}", text)
+    for read in (ledger.verify, lambda group: list(ledger.newest(group)), lambda group: list(ledger.journal(group))):
+        with pytest.raises(
+            LedgerError, match=r"an entry of the journal in Redis cannot be read \(\w+\): a newer version"
+        ):
+            read(GROUP)
+    client.hset(f"{tag}:positions:{GROUP}", codec.field(FIRST), text or "null")
+    for use in (
+        lambda: ledger.read(GROUP),
+        lambda: ledger.claim(GROUP, [FIRST]),
+        lambda: ledger.transact(claims, [span(0, 3), span(0, 3, SECOND)]),
+    ):
+        with pytest.raises(LedgerError, match="the row of a position in Redis cannot be read"):
+            use()
+
+
 def test_a_note_of_several_lines_is_one_entry(ledger: RedisLedger) -> None:
     ledger.claim(GROUP, [FIRST])
     ledger.edit(GROUP, {FIRST: 7}, note="first line\nsecond line")

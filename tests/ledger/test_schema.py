@@ -147,3 +147,14 @@ def test_a_ledger_whose_tables_have_no_transactions_is_refused(
         assert f"{prefix}groups has the engine MEMORY" in tables.said
         run(second, f"ALTER TABLE {prefix}groups ENGINE=InnoDB")
         assert second.read("billing").positions[ORDERS].next_offset == 7
+
+
+def test_an_entry_of_a_kind_that_is_not_known_is_an_error_of_the_ledger(ledger: SqlLedger, prefix: str) -> None:
+    ledger.transact(ledger.claim("billing", [ORDERS]), [Span(ORDERS, 0, 3)])
+    with ledger.engine.begin() as conn:
+        conn.execute(text(f"UPDATE {prefix}journal SET kind = 'new' WHERE kind = 'claim'"))
+    for read in (ledger.verify, lambda group: list(ledger.newest(group)), lambda group: list(ledger.journal(group))):
+        with pytest.raises(
+            LedgerError, match=r"entry 2 in the journal of orders\[0\] has a kind that is not known here"
+        ):
+            read("billing")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.listeners.patience import wait_until
+from tests.patience import wait_until
 
 from tidegate.ledger.watch import Line, Watch
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.system.stage import Stage
+from tests.app.member.stage import Stage
 
 from tidegate.kafka.cluster import Survey
 from tidegate.sandbox import Kafka

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.system.stage import Stage, wait_until
+from tests.app.member.stage import Stage, wait_until
 
 from tidegate.operate import Survey
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from tests.system.stage import GROUP, Stage, numbered
+from tests.app.member.stage import GROUP, Stage, numbered
 
 from tidegate import Earliest, Latest, Span, Timestamp, TopicPartition
 from tidegate.core.positions import Identity
@@ -203,7 +203,7 @@ def test_places_are_written_as_people_write_them(text: str, meant: object) -> No
 
 @pytest.mark.parametrize("text", ["", "yesterday", "1.5", "--3", "2026-11-01T00:00:00"])
 def test_what_is_no_place_is_refused(text: str) -> None:
-    with pytest.raises(ChangeRefused, match="is not a place in a log"):
+    with pytest.raises(ChangeRefused, match="is not a position in a log"):
         target(text)
 
 

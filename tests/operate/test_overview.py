@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event
+from tests.app.member.stage import GROUP, Stage, numbered, wait_until
 from tests.ports import refused_port
-from tests.system.stage import GROUP, Stage, numbered, wait_until
 
 from tidegate import ConfigurationError, Ledger, Span, TopicPartition, open_ledger
+from tidegate.core.records import query_source
+from tidegate.errors import ChangeRefused
 from tidegate.kafka.cluster import Survey
 from tidegate.ledger.sql.ledger import SqlLedger
-from tidegate.operate import Overview, State, plain
+from tidegate.operate import Operator, Overview, State, plain
 
 from .leading import led_topic
 
@@ -278,3 +280,22 @@ def test_a_ledger_that_has_nothing_is_shown_as_such(survey: Survey) -> None:
         assert Overview(ledger, survey).groups().groups == ()
         seen = Overview(ledger, survey).group("nobody")
     assert (seen.partitions, seen.lag_records, seen.state) == ((), None, State.OK)
+
+
+def test_a_query_has_a_number_and_no_lag(stage: Stage, survey: Survey) -> None:
+    topic = led_topic(stage, survey, 1)
+    query = query_source("6ba189b4-386e-4d8e-b1fc-1c868ca3979c")
+    stage.ledger.transact(stage.ledger.claim("clicks", [query]), [Span(query, 0, 1, 5, "digest")])
+    stage.ledger.claim(GROUP, [TopicPartition(topic, 0)])
+    overview = Overview(stage.ledger, survey)
+    (shown,) = overview.group("clicks").partitions
+    assert (shown.committed, shown.lag_records, shown.log_end, shown.state) == (1, None, None, State.OK)
+    summaries = overview.groups()
+    assert summaries.kafka is None
+    clicks, group = sorted(summaries.groups, key=lambda each: each.group != "clicks")
+    assert (clicks.state, clicks.lag_records, clicks.topics) == (State.OK, None, (query.topic,))
+    assert (group.group, group.lag_records) == (GROUP, 0)
+    stage.ledger.release(stage.ledger.claim("clicks", [query]))
+    assert overview.group("clicks").state is State.STOPPED
+    with pytest.raises(ChangeRefused, match="Spark decides"):
+        Operator(stage.ledger, survey).rewind("clicks", query.topic, 0)

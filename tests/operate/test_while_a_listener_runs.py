@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.system.stage import GROUP, Stage, numbered, wait_until
+from tests.app.member.stage import GROUP, Stage, numbered, wait_until
 
 from tidegate import TopicPartition
 from tidegate.kafka.cluster import Survey

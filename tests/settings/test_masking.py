@@ -81,6 +81,10 @@ def test_a_number_and_a_function_are_not_shown_where_a_secret_may_be() -> None:
     assert settings.shown()["kafka"]["client"] == {"sasl.password": "***", "oauth_cb": "<function>"}
 
 
+def test_a_secret_that_is_not_set_is_shown_as_that() -> None:
+    assert Settings().shown()["registry"]["password"] is None
+
+
 def test_a_password_in_an_address_is_not_shown_whatever_the_setting_is_called() -> None:
     settings = Settings(KafkaSettings(f"kafka://me:{SECRET}@host", {"some.proxy": f"http://me:{SECRET}@proxy"}))
     assert not [text for text in texts(settings) if SECRET in text]
@@ -107,7 +111,8 @@ def test_a_secret_in_the_wrong_place_of_a_file_is_in_no_error(tmp_path: Path, ke
     try:
         shown = texts(Settings.load(file, {}))
         # What is no secret by name or form, a prefix or the name of a deployment, is shown.
-        public = key in {"kafka", "kafka.bootstrap", "ledger.prefix", "listener.deployment"} or "client" in key
+        named = {"kafka", "kafka.bootstrap", "ledger.prefix", "listener.deployment"}
+        public = key in named | {"registry.ca", "registry.certificate"} or "client" in key  # the latter name files
         assert public or not [text for text in shown if SECRET in text]
     except ConfigurationError as error:
         assert SECRET not in "".join(traceback.format_exception(error))
@@ -204,7 +209,7 @@ def messages() -> dict[str, str]:
     return found
 
 
-MASKED_RIGHTLY = ("://word:word@", "redis://user:password@host", "``password=``", "password=word;")
+MASKED_RIGHTLY = ("://word:word@", "redis://user:password@host", "``password=``", "password=word;", "Bearer word")
 
 
 def test_no_message_of_our_own_is_eaten() -> None:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tidegate import ConfigurationError, Delivery, Latest
+from tidegate import ConfigurationError, Delivery, Latest, open_ledger
 from tidegate.app import OutOfRange, Recreated
+from tidegate.core.columns import DecimalText
 from tidegate.core.policies import CommitMode
+from tidegate.kafka import RegistrySettings
 from tidegate.settings import (
     IntoSettings,
     KafkaSettings,
@@ -19,6 +21,8 @@ from tidegate.settings import (
     SparkSettings,
     TableMode,
 )
+from tidegate.spark.pipeline import configured
+from tidegate.tables import ConnectJsonFormat, DebeziumFormat
 
 PLANTED = "pl4nted"
 EVERYTHING = """
@@ -75,6 +79,7 @@ EXPECTED = PipelineSettings(
     IntoSettings("orders", key=("id",), mode=TableMode.UPSERT, create=True),
     kafka=KafkaSettings("one:9092"),
     ledger=LedgerSettings(f"postgresql+psycopg://shop:{PLANTED}@db/shop"),
+    registry=RegistrySettings(),
     format=PipelineFormat.CSV,
     fields=("id", "total"),
     delimiter=";",
@@ -122,7 +127,12 @@ def test_everything_that_a_file_can_say_is_read() -> None:
 
 def test_a_file_may_leave_almost_everything_out() -> None:
     assert load(LEAST + INTO) == PipelineSettings(
-        ("orders",), "etl", IntoSettings("orders"), kafka=KafkaSettings(), ledger=LedgerSettings()
+        ("orders",),
+        "etl",
+        IntoSettings("orders"),
+        kafka=KafkaSettings(),
+        ledger=LedgerSettings(),
+        registry=RegistrySettings(),
     )
 
 
@@ -149,6 +159,21 @@ def test_the_environment_goes_before_both_files() -> None:
 
 def test_a_field_within_a_field_is_declared_by_its_path() -> None:
     assert load(LEAST + INTO + "[schema]\naddress.city = 'text'").schema == {"address.city": "text"}
+
+
+def test_the_formats_of_connect_are_those_of_a_pipeline() -> None:
+    into = INTO + "key = ['id']\nmode = 'upsert'\n"
+    ledger = open_ledger("sqlite:///orders.db")
+    cluster = LEAST + "kafka = 'a:1'\n"
+    form = "format = 'debezium'\ndecimals = 'digits'\nplaceholder = 'gone'\n"
+    spec = configured(load(cluster + form + into), ledger).spec
+    assert isinstance(spec.format, DebeziumFormat)
+    assert (spec.format.decimals, spec.format.placeholder) == (DecimalText.DIGITS, "gone")
+    other = configured(load(cluster + "format = 'connect-json'\n" + into), ledger)
+    assert isinstance(other.spec.format, ConnectJsonFormat)
+    with pytest.raises(ConfigurationError, match="change events change rows one after the other"):
+        configured(load(cluster + form + "where = 'true'\n" + into), ledger)
+    ledger.close()
 
 
 def test_a_pipeline_prints_without_its_secrets() -> None:
@@ -189,6 +214,7 @@ def test_a_pipeline_prints_without_its_secrets() -> None:
         (LEAST + "format = 'xml'\n" + INTO, "format: expected one of 'json', 'csv', 'text', 'bytes'"),
         (LEAST + "format = 'csv'\n" + INTO, "'fields' names the fields of a line of CSV"),
         (LEAST + "fields = ['a']\n" + INTO, "'fields' names the fields of a line of CSV"),
+        (LEAST + "placeholder = 'gone'\n" + INTO, "'placeholder' is about change events"),
         (LEAST + "delimiter = ';'\n" + INTO, "'delimiter' separates the fields of CSV"),
         (LEAST + "format = 'csv'\nfields = ['a']\n" + INTO + "[schema]\nb = 'text'", "schema.b: is none of 'fields'"),
         (LEAST + "format = 'text'\n" + INTO + "[schema]\nb = 'text'", "'schema' has no effect with format = \"text\""),

@@ -94,7 +94,7 @@ EXPECTED = Settings(
         },
     ),
     LedgerSettings("sqlite:///shop.db", "shop_", Limits(5.0, 8.5, 9, 30.0)),
-    ListenerSettings(
+    listener=ListenerSettings(
         delivery=Delivery.AT_LEAST_ONCE,
         commit=CommitStrategy.ASYNCHRONOUS,
         protocol=GroupProtocol.CONSUMER,
@@ -294,7 +294,7 @@ def test_an_unknown_key_names_the_nearest_known_one(load: Load, text: str, key: 
 
 
 def test_an_unknown_key_that_is_like_no_other_names_those_that_there_are(load: Load) -> None:
-    assert refusal(load, "zzz = 1").endswith("known are kafka, ledger, listener, observe, sink")
+    assert refusal(load, "zzz = 1").endswith("known are kafka, ledger, registry, listener, observe, sink")
 
 
 @pytest.mark.parametrize(

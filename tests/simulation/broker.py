@@ -53,7 +53,8 @@ class Source:
     def fetch(self, most: int, timeout: float, room: int | None = None) -> Fetched:
         """Poll: answer the coordinator, and hand out what was on its way before that."""
         process, world = self.process, self.world
-        fetched = Fetched([], [], [], [])
+        records: list[Record] = []
+        fetched = Fetched(records, [], [], [])
         if not (self.under_way or process.inbox) and timeout:
             self._read(fetched, most)
         idle = timeout and not (self.under_way or process.inbox or any(fetched))
@@ -63,7 +64,7 @@ class Source:
             self._heed(*process.inbox.popleft())
             if world.rng.random() < 0.5:
                 break
-        fetched.records.extend(stale)
+        records.extend(stale)
         if process.cut:
             process.cut = Cut.NONE
         else:

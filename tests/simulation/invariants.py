@@ -66,7 +66,7 @@ def _content(world: World, tp: TopicPartition, row: Position, rows: list[object]
             break
         index = tape.below[at]
         expected = tape.records[index] if index < len(tape.records) else None
-        if rows[i] is not expected:
+        if rows[i] != expected:
             return f"row {i} is {_short(rows[i])}, and should be {_short(expected)}"
         at = tape.records[index].offset + 1
     if at > row.next_offset or tape.between(at, row.next_offset):

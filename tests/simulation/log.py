@@ -16,9 +16,8 @@ VARIANTS = 4
 class Reel:
     """Everything that is ever written to one partition of one incarnation of the topic.
 
-    Reels are shared by all schedules: a record in the sink is the very object that was in the log, so comparing them is
-    cheap. ``below[n]`` is the number of records in front of offset n; the other offsets are gaps, as markers, aborted
-    transactions and compaction leave them.
+    Reels are shared by all schedules. ``below[n]`` is the number of records in front of offset n; the other offsets are
+    gaps, as markers, aborted transactions and compaction leave them.
     """
 
     __slots__ = ("below", "records")

@@ -24,7 +24,7 @@ from tidegate.core.assignment import (
 )
 from tidegate.core.batches import Batch, Batching
 from tidegate.core.positions import GroupState, Identity, Position
-from tidegate.core.records import Record, TopicPartition
+from tidegate.core.records import RecordColumns, TopicPartition
 from tidegate.core.work import Claim, Span
 from tidegate.errors import Fenced, LedgerError
 from tidegate.kafka.claims import Claimer
@@ -105,7 +105,7 @@ class DrainOutlastsSession(Member):
 
     def _commit_anyway(self, batch: Batch) -> None:
         store: Store = self._ledger
-        tp, start, _, _ = batch.span
+        tp, start, *_ = batch.span
         row = store.row(tp)
         if row is None or row.owner is None or row.next_offset != start:
             return
@@ -161,11 +161,11 @@ class IntakeKeepsBuffer(Intake):
 class StaleRecordsUsed(Assignment):
     """A record is used if its offset is not below the position, whenever it was fetched."""
 
-    def received(self, records: Iterable[Record], since: int) -> Received:
+    def received(self, runs: Iterable[RecordColumns], since: int) -> Received:
         usable = [
-            record
-            for record in records
-            if type(state := self.state(record.source)) is Reading and record.offset >= state.position
+            wanted
+            for run in runs
+            if type(state := self.state(run.source)) is Reading and (wanted := run.behind(state.position)) is not None
         ]
         return Received(usable, [])
 
@@ -224,7 +224,7 @@ class BuffersKept(Batching):
 
 def _keep(batching: Batching, old: Any, partition: TopicPartition) -> None:
     new = batching._buffers[partition]
-    new.records, new.sizes, new.bytes = old.records, old.sizes, old.bytes
+    new.records, new.bytes = old.records, old.bytes
     new.end = max(new.start + 1, old.end)
 
 

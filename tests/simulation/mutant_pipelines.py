@@ -14,10 +14,11 @@ from tidegate.errors import LedgerError
 from tidegate.spark import driver as drivers
 from tidegate.spark.claims import ClaimedTopics
 from tidegate.spark.driver import FAILURES, BatchDone, Driver, MicroBatch
-from tidegate.spark.executor import Ended, ExecutorCommit, Kept, TaskResult
+from tidegate.spark.executor import Ended, ExecutorCommit, Kept, TaskResult, TaskTarget
 from tidegate.spark.jobs import JobFailed
 from tidegate.spark.loop import Loop
 from tidegate.spark.rows import RowWise
+from tidegate.tables.plan import PlanStep
 
 from .store import GROUP, StoreTransaction
 
@@ -25,24 +26,28 @@ from .store import GROUP, StoreTransaction
 class FenceTakenForDone(ExecutorCommit):
     """A task that is fenced reports that its work was already done."""
 
-    def _commit(self, source: TopicPartition, count: int, kept: Kept, *, is_retried: bool) -> TaskResult:
-        result = super()._commit(source, count, kept, is_retried=is_retried)
+    def _commit(
+        self, target: TaskTarget, source: TopicPartition, count: int, kept: Kept, *, is_retried: bool
+    ) -> TaskResult:
+        result = super()._commit(target, source, count, kept, is_retried=is_retried)
         return result._replace(ended=Ended.ALREADY_DONE) if result.ended is Ended.FENCED else result
 
 
 class FencedTaskWritesAgain(ExecutorCommit):
     """A task that is fenced writes its records by the row as it is now."""
 
-    def _commit(self, source: TopicPartition, count: int, kept: Kept, *, is_retried: bool) -> TaskResult:
-        result = super()._commit(source, count, kept, is_retried=is_retried)
+    def _commit(
+        self, target: TaskTarget, source: TopicPartition, count: int, kept: Kept, *, is_retried: bool
+    ) -> TaskResult:
+        result = super()._commit(target, source, count, kept, is_retried=is_retried)
         store: Any = self.address.open()
         row, span = store.row(source), self.spans[source]
         if result.ended is not Ended.FENCED or row is None or row.owner is None or row.next_offset >= span.end:
             return result
 
         def write(tx: StoreTransaction) -> None:
-            for rows in kept.rows:
-                tx.load(str(source), rows.records)  # type: ignore[attr-defined]
+            for rows, *_ in kept.steps():
+                tx.load(str(source), rows.records)
 
         try:
             store.transact({source: row.claim(GROUP)}, [Span(source, row.next_offset, span.end, count)], write)
@@ -54,26 +59,30 @@ class FencedTaskWritesAgain(ExecutorCommit):
 class AlreadyDoneWrittenAgain(ExecutorCommit):
     """A task whose work was committed by another attempt does not look at the token, and writes its rows again."""
 
-    def _commit(self, source: TopicPartition, count: int, kept: Kept, *, is_retried: bool) -> TaskResult:
-        result = super()._commit(source, count, kept, is_retried=is_retried)
+    def _commit(
+        self, target: TaskTarget, source: TopicPartition, count: int, kept: Kept, *, is_retried: bool
+    ) -> TaskResult:
+        result = super()._commit(target, source, count, kept, is_retried=is_retried)
         if result.ended is Ended.ALREADY_DONE:
             store: Any = self.address.open()
-            for rows in kept.rows:
-                store.data.setdefault(str(source), []).extend(rows.records)  # type: ignore[attr-defined]
+            for rows, *_ in kept.steps():
+                store.data.setdefault(str(source), []).extend(rows.records)
         return result
 
 
 class PartTakenForWhole(ExecutorCommit):
     """A task that was given a part of its records commits the whole span."""
 
-    def _commit(self, source: TopicPartition, count: int, kept: Kept, *, is_retried: bool) -> TaskResult:
+    def _commit(
+        self, target: TaskTarget, source: TopicPartition, count: int, kept: Kept, *, is_retried: bool
+    ) -> TaskResult:
         if count > 1 and not self.parks:
-            (rows,) = kept.rows
+            ((rows, *_),) = kept.steps()
             kept = Kept()
-            part: Any = type(rows)(rows.records[:-1])  # type: ignore[attr-defined, call-arg]
-            kept.add(self.rowwise.make(part, self.into))
+            part: Any = type(rows)(rows.records[:-1])
+            kept.add(self.rowwise.make(part, self.into), [PlanStep(part)])
             count -= 1
-        return super()._commit(source, count, kept, is_retried=is_retried)
+        return super()._commit(target, source, count, kept, is_retried=is_retried)
 
 
 class FailedTaskTakenForEmpty(Driver):
@@ -103,12 +112,12 @@ class EmptySpansLeft(Driver):
 class FencedSpansRewritten(Driver):
     """The driver takes a commit of all spans that was fenced for one of the spans that are still its own."""
 
-    def _together(self, claims: Mapping[TopicPartition, Claim], spans: Sequence[Span], writes: Any) -> BatchDone:
-        done = super()._together(claims, spans, writes)
+    def together(self, claims: Mapping[TopicPartition, Claim], spans: Sequence[Span], writes: Any) -> BatchDone:
+        done = super().together(claims, spans, writes)
         rows = self._ledger.read(GROUP, list(claims)).positions
         mine = [span for span in spans if rows[span.partition].owner == claims[span.partition].owner]
         if done.fenced and mine:
-            return super()._together({tp: rows[tp].claim(GROUP) for tp in claims}, mine, writes)
+            return super().together({tp: rows[tp].claim(GROUP) for tp in claims}, mine, writes)
         return done
 
 

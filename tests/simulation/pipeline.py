@@ -23,8 +23,9 @@ from tidegate.spark.loop import Loop, MicroBatches
 from tidegate.spark.report import Report
 from tidegate.spark.rows import Made
 from tidegate.spark.spec import PipelineSpec
-from tidegate.spark.writer import TableAltered
+from tidegate.tables.plan import PlanStep
 from tidegate.tables.table import Table
+from tidegate.tables.writer import TableAltered
 
 from .coordinator import SESSION
 from .faults import Fault, Faults
@@ -122,14 +123,17 @@ class Sink:
     def writing(self) -> Sink:
         return self
 
+    def on(self, engine: object) -> Sink:
+        return self
+
     def fixed(self) -> Sink:
         return self
 
-    def write(self, tx: StoreTransaction, rows: Iterable[Block]) -> None:
+    def write(self, tx: StoreTransaction, steps: Iterable[PlanStep]) -> None:
         if self._world.is_unlucky(0.03):
             self._world.events["row refused"] += 1
             raise DataError("INSERT", {}, ValueError("a value does not fit"))
-        self._write(tx, rows)
+        self._write(tx, (step.batch for step in steps))
 
     def write_or_park(
         self, tx: StoreTransaction, made: Iterable[Made], park: Callable[[list[FailedRecord]], None]

@@ -12,6 +12,7 @@ from tidegate.core.work import Claim, Span
 from tidegate.spark.executor import ExecutorCommit, Kept, TaskResult
 from tidegate.spark.jobs import Collected, JobFailed, RecordJobs
 from tidegate.spark.rows import Made
+from tidegate.tables.plan import PlanStep
 
 from .process import Client
 from .scheduler import GreenSignal, GreenStrand
@@ -43,6 +44,10 @@ class Block(NamedTuple):
         return len(self.records)
 
     @property
+    def num_rows(self) -> int:
+        return len(self.records)
+
+    @property
     def batch(self) -> Block:
         return self
 
@@ -54,6 +59,10 @@ class OneToOne:
 
     def make(self, batch: Block, into: object) -> Made:
         return Made(len(batch), batch, [], None)  # type: ignore[arg-type]
+
+    def of_partitions(self, count: int) -> OneToOne:
+        """No record empties the table."""
+        return self
 
 
 class Worker(Client):
@@ -249,8 +258,8 @@ class Jobs(RecordJobs):
         if task.parks:
             kept.raw.add(block)
         else:
-            kept.add(task.rowwise.make(block, task.into))
-        result = task._commit(span.partition, len(records), kept, is_retried=number > 0)
+            kept.add(task.rowwise.make(block, task.into), [PlanStep(block)])
+        result = task._commit(task.target(), span.partition, len(records), kept, is_retried=number > 0)
         self.world.events[f"{'zombie' if job.is_over or self.driver.is_dead else 'task'} {result.ended}"] += 1
         return result
 

@@ -83,6 +83,11 @@ class StoreTransaction(MemoryTransaction):
         self.idle_since = store.server.now
         self.ended = False
 
+    @property
+    def connection(self) -> StoreTransaction:
+        """What a pipeline's table writes to."""
+        return self
+
     def append(self, table: str, row: object) -> None:
         self.load(table, (row,))
 

@@ -13,11 +13,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 from sqlalchemy import Engine
-from tests.rule.cells import KINDS, Kind
-from tests.rule.plain import Sent
-from tests.rule.specs import Spec, random_spec
-from tests.rule.trial import Generator, Step, Twins, database_of, open_engine, told_difference
 from tests.spark.orders import Place
+from tests.tables.cells import KINDS, Kind
+from tests.tables.plain import Sent
+from tests.tables.specs import Spec, random_spec
+from tests.tables.trial import Generator, Step, Twins, database_of, open_engine, told_difference
 
 from tidegate.errors import ConfigurationError
 from tidegate.sandbox import Kafka

@@ -15,6 +15,8 @@ from tests.spark.orders import Orders, Place
 from tidegate import ConfigurationError, Table
 from tidegate.errors import BrokerUnavailable, LedgerUnavailable
 from tidegate.spark import Pipeline
+from tidegate.spark.spec import PipelineSpec
+from tidegate.tables import Part, Route
 
 COLUMNS = {"id": "integer", "user": "text", "total": "decimal(12,2)"}
 GROUP = "etl"
@@ -26,6 +28,14 @@ def shop(tmp_path: Path) -> Iterator[Place]:
     opened.run(f"CREATE TABLE {opened.name} (id INTEGER, user TEXT, total DECIMAL(12,2))")
     yield opened
     opened.close()
+
+
+@pytest.mark.parametrize(
+    "into", [Route(Table("a")), Part(Table("a")), [Table("a"), Table("b")], "{topic}", Table("raw_{headers.type}")]
+)
+def test_several_tables_are_for_sinks(into: Any) -> None:
+    with pytest.raises(ConfigurationError, match="several tables are for sinks"):
+        PipelineSpec(("orders",), into, GROUP)
 
 
 def refused(
@@ -72,7 +82,7 @@ def test_a_mistake_is_named(
 
 
 def test_a_wrong_broker_is_named(orders: Orders, shop: Place, spark: SparkSession) -> None:
-    refused(BrokerUnavailable, "did not say", orders, shop, spark, kafka=f"127.0.0.1:{refused_port()}")
+    refused(BrokerUnavailable, "did not list", orders, shop, spark, kafka=f"127.0.0.1:{refused_port()}")
 
 
 def test_a_ledger_that_is_away_is_named_without_its_password(orders: Orders, spark: SparkSession) -> None:

@@ -20,8 +20,8 @@ from tidegate.errors import (
 from tidegate.spark.claims import AWAY
 from tidegate.spark.driver import FAILURES
 from tidegate.spark.executor import Ended, TaskResult
-from tidegate.spark.writer import TableAltered
 from tidegate.tables.format import NewFields
+from tidegate.tables.writer import TableAltered
 
 SOURCE = TopicPartition("orders", 3)
 

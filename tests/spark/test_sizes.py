@@ -20,7 +20,6 @@ from tidegate.sandbox import Kafka, Postgres
 from tidegate.spark import BatchReport, Pipeline, Report
 from tidegate.spark.executor import Shelf
 from tidegate.spark.loop import plan
-from tidegate.tables.rows import Rows
 
 MEGABYTE = 900_000  # which is what fits into a message by Kafka's defaults
 SMALL, LARGE = 200, 60
@@ -168,11 +167,9 @@ def test_a_shelf_hands_out_what_it_was_given_as_often_as_asked() -> None:
     given = []
     for number in range(20):
         batch = pa.record_batch({"id": pa.array([number, number + 1]), "note": pa.array(["x" * number, None])})
-        tombstones = pa.array([False, True]) if number % 2 else None
-        given.append((batch.to_pylist(), None if tombstones is None else tombstones.to_pylist()))
-        shelf.add(Rows(batch, [0, 1], tombstones=tombstones))
-        shelf.add(Rows(batch.slice(0, 0), []))
+        given.append((batch.to_pylist(), number % 4))
+        shelf.add(batch, number % 4)
+        shelf.add(batch.slice(0, 0))
     for _ in range(2):
-        taken = [(rows.batch.to_pylist(), rows.tombstones) for rows in shelf]
-        assert [(rows, None if marks is None else marks.to_pylist()) for rows, marks in taken] == given
+        assert [(batch.to_pylist(), mark) for batch, mark in shelf] == given
     shelf.close()

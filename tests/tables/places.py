@@ -61,9 +61,9 @@ class Place:
         with self.engine.begin() as conn:
             target.write(conn, rows)
 
-    def put(self, table: Table, values: Sequence[Mapping[str, Any] | bytes | None]) -> Rows:
+    def put(self, table: Table, values: Sequence[Mapping[str, Any] | bytes | None], **how: Any) -> Rows:
         """Read values as JSON, write what fits."""
-        target = Target(self.engine, table)
+        target = Target(self.engine, table, **how)
         rows = target.read(feed(values))
         self.write(target, rows)
         return rows

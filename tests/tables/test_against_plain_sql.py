@@ -1,7 +1,7 @@
 """The rule: a table and its dead letters are those that plain statements, one record at a time, would have left.
 
 Random tables, records, cuts into batches and crashes go through a sink's own code; an oracle executes plain SQL on a
-second table of the same definition (see :mod:`tests.rule.plain`, which lists the exceptions). A failure prints the
+second table of the same definition (see :mod:`tests.tables.plain`, which lists the exceptions). A failure prints the
 seed, the definition and the fewest records that show it. ``RULE_SEED=… RULE_TABLES=… make chaos`` searches on.
 """
 
@@ -18,12 +18,13 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, create_engine, inspect
-from tests.rule.cells import INTEGER, Kind, misfits, same
-from tests.rule.specs import Field, Spec
-from tests.rule.trial import Search, open_engine, write
+from tests.tables.cells import INTEGER, Kind, misfits, same
+from tests.tables.handlers import sink_handler
+from tests.tables.specs import Field, Spec
+from tests.tables.trial import Search, open_engine, write
 
-from tidegate import DeadLetter, Record, Table
-from tidegate.app.sink import Sink, SinkHandler
+from tidegate import Record, Table
+from tidegate.app.sink import Sink
 from tidegate.sandbox import MariaDB, MySQL
 
 from .places import DATABASES, LOCAL_FILES
@@ -138,7 +139,7 @@ def lost_fields(engine: Engine, database: str, mode: str = "append") -> list[Any
     with engine.begin() as conn:
         conn.exec_driver_sql(f"CREATE TABLE {name} ({quoted} INTEGER NOT NULL PRIMARY KEY)")
     table = Table(name, key=() if mode == "append" else "id", mode=mode, evolve=True)
-    sink = SinkHandler(Sink(table), engine, "rule", DeadLetter())
+    sink = sink_handler(Sink(table), engine)
     sent: dict[int, dict[str, Any]] = {}
     parked: set[int] = set()
     for first in range(0, 60, 6):

@@ -10,8 +10,11 @@ import pytest
 from sqlalchemy import event
 
 from tidegate import ConfigurationError, Record, Table
-from tidegate.spark.executor import Shelf
+from tidegate.spark.executor import Kept
+from tidegate.spark.rows import Made
 from tidegate.tables import CsvFormat, Rows, Target
+from tidegate.tables.registry import database_of
+from tidegate.tables.writer import GuardedWriter
 
 from .places import Place, feed, records
 
@@ -113,13 +116,19 @@ def test_rows_that_wait_on_disk_keep_what_they_lack(sqlite: Place) -> None:
     rows = Target(sqlite.engine, Table(name, key="id", mode="upsert")).read(
         [*records({"id": 1}, {"id": 2, "note": None}), *records(None, key=b"1")]
     )
-    shelf = Shelf(most=0)
-    shelf.add(rows)
-    (found,) = shelf
-    shelf.close()
-    assert lacking(found) == lacking(rows) == {"state": [True, True, False], "note": [True, False, False]}
-    assert found.batch == rows.batch
-    assert found.tombstones == rows.tombstones
+    writer = GuardedWriter(
+        database_of(sqlite.engine), Target(sqlite.engine, Table(name, key="id", mode="upsert")).layout, None
+    )
+    kept = Kept(most=0)
+    kept.add(Made(3, rows, [], None), writer.planned(rows, sqlite.engine.connect))
+    found = list(kept.steps())
+    kept.close()
+    assert found == list(writer.planned(rows, sqlite.engine.connect))
+    assert [(step.deletes, step.batch.to_pylist()) for step in found] == [
+        (False, [{"id": 2, "note": None}]),
+        (False, [{"id": 1}]),
+        (True, [{"id": 1}]),
+    ]
 
 
 def test_a_record_with_none_of_the_tables_fields_is_a_misfit(database: Place) -> None:
@@ -318,6 +327,22 @@ def test_a_record_with_thousands_of_new_fields_adds_none_of_them(database: Place
     assert whys(rows)[3] == "field 'd': the table may have 4 columns at most: see most_columns"
     assert [column.name for column in Target(database.engine, table).layout.columns] == ["id", "a", "b", "c"]
     assert database.rows(name) == [(2, 1, 2, None), (3, None, None, 3), (5, 6, None, None)]
+
+
+def test_a_table_is_not_made_without_a_column_that_is_null_in_the_first_records(database: Place) -> None:
+    table = Table(database.name(), create=True)
+    columns = {"id": "value.id", "note": "value.note"}
+    found = whys(database.put(table, [{"id": 1, "note": None}, {"id": 2}], columns=columns))
+    assert list(found) == [0, 1]
+    assert "no record shows the type of its column 'note'; declare it" in found[0]
+    assert whys(database.put(table, [{"id": 3, "note": None}, {"id": 4, "note": "a"}], columns=columns)) == {}
+    assert database.rows(table.name) == [(3, None), (4, "a")]
+
+
+def test_a_record_that_could_make_a_table_of_too_many_columns_says_so(sqlite: Place) -> None:
+    flood = {f"f{number}": number for number in range(5)}
+    found = whys(sqlite.put(Table(sqlite.name(), create=True, most_columns=4), [flood]))
+    assert "the table does not exist yet, and may have 4 columns at most: see most_columns" in found[0]
 
 
 def test_a_column_that_the_database_has_no_room_for_is_its_records_misfit(database: Place) -> None:

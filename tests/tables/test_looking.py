@@ -507,9 +507,9 @@ def test_an_index_that_cannot_tell_rows_apart_is_refused_by_name(on_postgres: Pl
             "ALTER TABLE {0} ADD CONSTRAINT {0}_i PRIMARY KEY (id) DEFERRABLE INITIALLY DEFERRED",
             "'{0}_i' is deferrable",
         ),
-        ("CREATE UNIQUE INDEX {0}_i ON {0} (lower(id))", "not told apart by id; mode 'upsert' needs"),
-        ("CREATE UNIQUE INDEX {0}_i ON {0} (id, n)", "not told apart by id; mode 'upsert' needs"),
-        ("CREATE INDEX {0}_i ON {0} (id)", "not told apart by id; mode 'upsert' needs"),
+        ("CREATE UNIQUE INDEX {0}_i ON {0} (lower(id))", "id may not identify a row; mode 'upsert' needs"),
+        ("CREATE UNIQUE INDEX {0}_i ON {0} (id, n)", "id may not identify a row; mode 'upsert' needs"),
+        ("CREATE INDEX {0}_i ON {0} (id)", "id may not identify a row; mode 'upsert' needs"),
     ]:
         name = on_postgres.create("id text, n integer")
         on_postgres.run(more.format(name))
@@ -649,7 +649,7 @@ def test_a_view_takes_rows_that_are_appended_and_no_keys(on_postgres: Place) -> 
 def test_a_view_of_mysql_is_refused(on_mysql: Place) -> None:
     base, view = on_mysql.create("id INTEGER PRIMARY KEY"), on_mysql.name()
     on_mysql.run(f"CREATE VIEW {view} AS SELECT id FROM {base}")
-    assert "does not tell whether the tables behind it have transactions" in refusal(on_mysql, view)
+    assert "does not show whether the tables behind it have transactions" in refusal(on_mysql, view)
 
 
 def test_a_view_of_sqlite_takes_rows_by_a_trigger_alone(sqlite: Place) -> None:

@@ -171,7 +171,7 @@ def test_columns_left_out_keep_their_value_and_defaults_are_the_databases(databa
 
 def test_a_table_whose_key_is_not_unique_is_refused(database: Place) -> None:
     name = database.create("a INTEGER NOT NULL, b INTEGER NOT NULL, c INTEGER, PRIMARY KEY (a, b)")
-    with pytest.raises(ConfigurationError, match="not told apart by a; mode 'upsert' needs a primary key"):
+    with pytest.raises(ConfigurationError, match="a may not identify a row; mode 'upsert' needs a primary key"):
         Target(database.engine, Table(name, key="a", mode="upsert")).prepare()
     assert Target(database.engine, Table(name, key=("b", "a"), mode="upsert")).prepare() is not None
 

@@ -112,3 +112,15 @@ def test_staged_rows_are_appended_in_the_order_of_their_records(server: Place, o
         stage.move(conn, ["n"], [1, 2], 6)
     assert [row[1] for row in server.rows(layout.table.name, "seq")] == list(range(6))
     drop_stage(server.engine, stage.table)
+
+
+def test_rows_are_staged_with_columns_that_are_invisible(on_mysql: Place) -> None:
+    case = Case(on_mysql, "id INT PRIMARY KEY, n INT INVISIBLE", key=("id",), mode="upsert")
+    layout = case.layout()
+    stage = create_stage(on_mysql.engine, layout, "etl")
+    with on_mysql.engine.begin() as conn:
+        stage.load(conn, 1, 0, rows_of(layout, [{"id": 1, "n": 5}, {"id": 2, "n": None}, {"id": 1, "n": 6}]))
+        stage.move(conn, ["id", "n"], [1], 3)
+    found = on_mysql.rows_of(f"SELECT id, n FROM {layout.table.name} ORDER BY id")
+    assert found == [(1, 6), (2, None)]
+    drop_stage(on_mysql.engine, stage.table)

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import pyarrow.compute as pc
 import pytest
 from sqlalchemy import Engine
-from tests.rule.cells import KINDS, Kind, misfits, same
-from tests.rule.specs import Field, Spec
-from tests.rule.trial import Search, open_engine
+from tests.tables.cells import KINDS, Kind, misfits, same
+from tests.tables.specs import Field, Spec
+from tests.tables.trial import Search, open_engine
 
 from tidegate.errors import TidegateError
 from tidegate.ledger.sql import mysql
 from tidegate.sandbox import MySQL
 from tidegate.tables import Layout, Rows, plan, reader, target
-from tidegate.tables.database import Database
+from tidegate.tables.database import TableDatabase
 from tidegate.tables.layout import Order
 from tidegate.tables.mysql import facts as mysql_facts
 from tidegate.tables.mysql import writer as mysql_writer
@@ -230,7 +230,7 @@ def test_a_packet_that_nobody_heeds_is_found(
 
 
 def test_a_name_that_nobody_looks_at_is_found(mysql: MySQL, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Database, "misnamed", lambda *_: None)
+    monkeypatch.setattr(TableDatabase, "misnamed", lambda *_: None)
     engine = open_engine(mysql.url)
     try:
         lost = lost_fields(engine, "mysql")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, make_url
+from tests.tables.handlers import sink_handler
+from tests.tables.trial import write
 
-from tidegate import ConfigurationError
+from tidegate import ConfigurationError, Record
+from tidegate.app.sink import Sink
 from tidegate.sandbox import MariaDB, MySQL
 from tidegate.tables import Table, Target
 from tidegate.tables.layout import Order
@@ -84,6 +88,133 @@ def test_values_that_an_index_on_the_elements_of_json_refuses_park_their_records
 def test_a_negative_number_is_parked_where_the_column_has_none(on_mysql: Place, kind: str) -> None:
     rule = Rule(on_mysql, f"id INT PRIMARY KEY, a {kind}", **keyed("upsert"))
     assert rule.check_rule([{"id": 1, "a": -1}, {"id": 1, "a": 1}, {"id": 2, "a": -1}, Gone(id=2)])[1] == [0, 2]
+
+
+@pytest.mark.parametrize("late", [{"id": 1, "s": "2026-05-01", "e": "2026-05-02", "n": 2}, Gone(id=1)])
+def test_a_period_that_ends_before_it_begins_parks_its_record(on_mariadb: Place, late: Sent) -> None:
+    rule = Rule(on_mariadb, "id INT PRIMARY KEY, s DATE, e DATE, n INT, PERIOD FOR p (s, e)", **keyed("upsert"))
+    _, parked = rule.check_rule([{"id": 1, "s": "2026-05-02", "e": "2026-05-01", "n": 1}, late])
+    assert parked == [0]
+
+
+WIDE = [
+    (12, "TEXT", 900, "ROW_FORMAT=COMPACT"),
+    (250, "VARCHAR(50)", 50, "ROW_FORMAT=DYNAMIC"),
+    (60, "VARCHAR(20)", 20, "ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=1"),
+]
+
+
+@pytest.mark.parametrize(("count", "kind", "length", "options"), WIDE)
+def test_a_row_that_is_too_large_for_its_page_is_parked(
+    on_mysql: Place, count: int, kind: str, length: int, options: str
+) -> None:
+    names = [f"c{number}" for number in range(count)]
+    columns = f"id INT PRIMARY KEY, {', '.join(f'{name} {kind}' for name in names)}"
+    rule = Rule(on_mysql, columns, [f"ALTER TABLE {{t}} {options}"], **keyed("upsert"))
+    large = {"id": 1, **{name: secrets.token_urlsafe(length)[:length] for name in names}}
+    small = {"id": 1, **dict.fromkeys(names, "x")}
+    plain, on_mysql.engine = on_mysql.engine, in_session(on_mysql, "innodb_strict_mode = 0")
+    try:
+        for sent in ([large, small], [large, Gone(id=1)], [small, large]):
+            assert len(rule.check_rule(sent)[1]) == 1
+    finally:
+        on_mysql.engine.dispose()
+        on_mysql.engine = plain
+
+
+@pytest.mark.parametrize("indexes", [True, False])
+def test_a_change_that_undo_has_no_page_for_is_parked(on_mysql: Place, indexes: bool) -> None:
+    names = [f"c{number}" for number in range(7)]
+    columns = ", ".join(f"{name} TEXT" + f", KEY ({name}(768))" * indexes for name in names)
+    rule = Rule(on_mysql, f"id INT PRIMARY KEY, {columns}", **keyed("upsert"))
+    long, longer, short = ({"id": 1, **dict.fromkeys(names, text)} for text in ("一" * 1000, "二" * 1001, "x"))
+    for sent in ([long, longer, short], [long, {"id": 2}, longer], [long, Gone(id=1), short], [longer, Gone(id=1)]):
+        assert bool(rule.check_rule(sent, cuts=(1000, 2, 1))[1]) is indexes
+
+
+def test_rows_that_always_fit_their_page_are_merged(on_mysql: Place) -> None:
+    assert looked(on_mysql, f"id VARCHAR(700) PRIMARY KEY, {', '.join(f'c{n} TEXT' for n in range(120))}") is Order.FREE
+    assert looked(on_mysql, f"id INT PRIMARY KEY, {', '.join(f'c{n} DECIMAL(60,2)' for n in range(200))}") is Order.FREE
+    indexes = ", ".join(f"c{n} VARCHAR(255), KEY (c{n})" for n in range(6))
+    assert looked(on_mysql, f"id INT PRIMARY KEY, {indexes}, d JSON, e LONGTEXT") is Order.FREE
+
+
+@pytest.mark.parametrize("charset", ["cp1251", "koi8r", "cp932", "gbk"])
+def test_a_key_that_its_character_set_does_not_have_is_parked(on_mysql: Place, charset: str) -> None:
+    columns = f"id VARCHAR(9) CHARACTER SET {charset} PRIMARY KEY, n INT"
+    for mode in ("upsert", "update"):
+        for odd in (Gone(id="\U0001f600"), {"id": "\U0001f600", "n": 1}):
+            rule = Rule(on_mysql, columns, **keyed(mode))
+            assert rule.check_rule([odd], cuts=(1,)) == ([], [0])
+            rule.check_rule([{"id": "a", "n": 1}, odd, Gone(id="a"), {"id": "b", "n": 2}])
+
+
+@pytest.mark.parametrize(
+    ("kind", "spelled", "label"),
+    [
+        ("ENUM('a','b')", "a ", "a"),
+        ("ENUM('a','b') COLLATE {nopad}", "A ", "a"),
+        ("SET('b','a','Ö')", "a,b", "b,a"),
+        ("SET('b','a','Ö') COLLATE {nopad}", "ö,A,B,a ", "b,a,Ö"),
+        ("SET('b','a')", "", ""),
+    ],
+)
+def test_a_key_of_labels_is_found_however_it_is_spelled(on_mysql: Place, kind: str, spelled: str, label: str) -> None:
+    nopad = "utf8mb4_general_nopad_ci" if on_mysql.way == "mariadb" else "utf8mb4_0900_ai_ci"
+    columns = f"id {kind.format(nopad=nopad)} PRIMARY KEY, n INT"
+    for size in (1000, 1):
+        rule = Rule(on_mysql, columns, **keyed("upsert"))
+        assert rule.by_a_sink([{"id": spelled, "n": 1}, {"id": label, "n": 2}], size) == ([(label, "2")], [])
+        assert rule.by_a_sink([{"id": spelled, "n": 1}, Gone(id=spelled)], size) == ([], [])
+        rule = Rule(on_mysql, columns, **keyed("update"))
+        assert rule.by_a_sink([{"id": spelled, "n": 5}], size, given=f"('{label}', 1)") == ([(label, "5")], [])
+
+
+CHARSETS = {
+    "latin1": "é",
+    "latin2": "ł",
+    "cp1251": "я",
+    "koi8r": "я",
+    "gbk": "中",
+    "sjis": "中",
+    "utf16": "a",
+}
+
+
+@pytest.mark.parametrize("charset", CHARSETS)
+def test_a_text_is_as_long_as_its_column_takes_it_for(on_mysql: Place, charset: str) -> None:
+    letter, declared = CHARSETS[charset], f"CHARACTER SET {charset}"
+    widest = {"gbk": 127, "sjis": 127, "utf16": 127}.get(charset, 255)
+    for kind, most in ((f"VARCHAR(3) {declared}", 3), (f"CHAR(3) {declared}", 3), (f"TINYTEXT {declared}", widest)):
+        sent = [{"id": number, "a": letter * number} for number in (1, most, most + 1)]
+        for options in ({}, keyed("upsert")):
+            rows, parked = Rule(on_mysql, f"id INT PRIMARY KEY, a {kind}", **options).check_rule(sent)
+            assert (len(rows), parked) == (2, [2])
+    rule = Rule(on_mysql, f"id VARCHAR(3) {declared} PRIMARY KEY, n INT", **keyed("upsert"))
+    assert rule.check_rule([{"id": letter * 3, "n": 1}, {"id": letter, "n": 1}, Gone(id=letter * 3)])[0] == [
+        (letter, "1")
+    ]
+
+
+@pytest.mark.parametrize("odd", ["1" + "0" * 249 + "e99", '{"' + "a" * 70_000 + '": 1}'])
+def test_json_that_mysql_refuses_is_parked_though_a_later_record_has_its_key(only_mysql: Place, odd: str) -> None:
+    for size in (1000, 1):
+        name = only_mysql.create("id INT PRIMARY KEY, j JSON")
+        sink = sink_handler(Sink(Table(name, key="id", mode="upsert")), only_mysql.engine)
+        sent = [f'{{"id": 1, "j": {each}}}'.encode() for each in ("1", odd, "2")]
+        made, parked = [Record("rule", 0, at, None, each, (), 0) for at, each in enumerate(sent)], set[int]()
+        for start in range(0, len(made), size):
+            with only_mysql.engine.begin() as conn:
+                parked |= write(sink, conn, made[start : start + size])
+        assert (only_mysql.rows(name), parked) == ([(1, "2")], {1})
+
+
+def test_latin1_has_characters_for_all_bytes(on_mysql: Place) -> None:
+    texts = ["\x81", "\x8d", "\x8f", "\x90", "\x9d", "€", "\x80", "ł"]
+    rows, parked = Rule(on_mysql, "id INT PRIMARY KEY, a VARCHAR(9) CHARACTER SET latin1").check_rule(
+        [{"id": number, "a": each} for number, each in enumerate(texts)]
+    )
+    assert (len(rows), parked) == (6, [6, 7])
 
 
 # Defaults
@@ -426,5 +557,5 @@ def test_a_refusal_says_which_server_it_is(on_mysql: Place) -> None:
             Target(on_mysql.engine, Table(on_mysql.create(columns), key="id", mode="upsert")).prepare()
     name = on_mysql.name()
     on_mysql.run(f"CREATE VIEW {name} AS SELECT 1 AS id")
-    with pytest.raises(ConfigurationError, match=f"is a view, and {server} does not tell"):
+    with pytest.raises(ConfigurationError, match=f"is a view, and {server} does not show"):
         Target(on_mysql.engine, Table(name)).prepare()

@@ -54,7 +54,7 @@ def test_a_name_that_no_database_has_is_refused(name: str) -> None:
 
 
 def test_no_table_and_no_column_are_said_by_name(sqlite: Place) -> None:
-    with pytest.raises(ConfigurationError, match="there is no table orders; create it, or say create=True"):
+    with pytest.raises(ConfigurationError, match="there is no table orders; create it, or set create=True"):
         Target(sqlite.engine, Table("orders")).prepare()
     name = sqlite.create("id INTEGER PRIMARY KEY")
     with pytest.raises(ConfigurationError, match="has no column 'total' that can be written to"):

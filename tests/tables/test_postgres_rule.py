@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Sequence
@@ -10,10 +11,11 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-from tests.rule.trial import write
+from tests.tables.handlers import sink_handler
+from tests.tables.trial import write
 
-from tidegate import ConfigurationError, DeadLetter, Record, TopicPartition, open_ledger
-from tidegate.app.sink import Sink, SinkHandler
+from tidegate import ConfigurationError, Record, TopicPartition, open_ledger
+from tidegate.app.sink import Sink
 from tidegate.errors import LedgerDenied
 from tidegate.tables import Table, Target
 from tidegate.tables.layout import Order
@@ -21,6 +23,7 @@ from tidegate.tables.layout import Order
 from .oracle import Case, Gone, Sent
 from .places import Place, feed
 from .test_looking import login
+from .through_sinks import Rule as Sunk
 
 FREE, KEPT, SINGLE = Order.FREE, Order.KEPT, Order.SINGLE
 UPSERT: dict[str, Any] = {"key": "id", "mode": "upsert"}
@@ -55,7 +58,7 @@ class Rule(Case):
 
     def in_batches(self, records: Sequence[Sent], size: int) -> tuple[list[Any], list[int]]:
         table, parked = self.table(), set[int]()
-        sink = SinkHandler(Sink(table), self.place.engine, "rule", DeadLetter())
+        sink = sink_handler(Sink(table), self.place.engine)
         sent = [_record(place, record) for place, record in enumerate(records)]
         for start in range(0, len(sent), size):
             with self.place.engine.begin() as conn:
@@ -157,7 +160,7 @@ def test_a_key_that_is_too_big_for_its_index_is_parked_also_before_its_tombstone
 def test_new_rows_are_numbered_in_order_also_if_some_keys_are_deleted_in_between(on_postgres: Place) -> None:
     case = Rule(on_postgres, "id int PRIMARY KEY, a int, n serial", **keyed("accumulate"), add=("a",))
     table = case.table()
-    sink = SinkHandler(Sink(table), on_postgres.engine, "rule", DeadLetter())
+    sink = sink_handler(Sink(table), on_postgres.engine)
     records: list[Sent] = [{"id": 1, "a": 1}, {"id": 2, "a": 1}, Gone(id=2), {"id": 2, "a": 1}, {"id": 3, "a": 1}]
     with on_postgres.engine.begin() as conn:
         write(sink, conn, [_record(place, record) for place, record in enumerate(records)])
@@ -504,7 +507,7 @@ def test_an_update_of_no_row_parks_a_text_that_the_type_cannot_read(
 
 def test_an_update_of_no_row_parks_json_beyond_the_limits(on_postgres: Place) -> None:
     table = Rule(on_postgres, "id int PRIMARY KEY, a jsonb", **keyed("update")).table()
-    sink = SinkHandler(Sink(table), on_postgres.engine, "rule", DeadLetter())
+    sink = sink_handler(Sink(table), on_postgres.engine)
     values = [b'{"id": 1, "a": 1}', b'{"id": 2, "a": 1e200000}']
     with on_postgres.engine.begin() as conn:
         assert write(
@@ -653,7 +656,7 @@ def test_a_policy_that_reads_the_table_judges_each_record(on_postgres: Place, se
         table = case.table()
         target = Target(engine, table)
         assert target.layout.order is SINGLE
-        sink = SinkHandler(Sink(table), engine, "rule", DeadLetter())
+        sink = sink_handler(Sink(table), engine)
         with engine.begin() as conn:
             assert write(sink, conn, [_record(place, record) for place, record in enumerate(records)]) == {2}
         assert on_postgres.rows(table.name) == [(1,), (2,)]
@@ -800,6 +803,11 @@ def test_a_database_in_another_encoding_is_written_to_in_utf8(on_postgres: Place
         case = Rule(place, "id int PRIMARY KEY, a text", **settings)
         records = [{"id": 1, "a": "é"}, {"id": 2, "a": "漢"}, {"id": 2, "a": "ü"}]
         assert case.check(records) == [("1", "é"), ("2", "ü")]
+    for kind, size in itertools.product(("json", "jsonb"), (1000, 1)):
+        sunk = Sunk(place, f"id int PRIMARY KEY, a {kind}", **UPSERT)
+        sent = [{"id": 1, "a": {"é": 1}}, {"id": 2, "a": ["漢"]}, {"id": 2, "a": 5}]
+        rows, parked = sunk.by_a_sink(sent, size)
+        assert (rows, parked) == ([("1", "{'é': 1}"), ("2", "5")], [1] if kind == "jsonb" else [])
     before.engine.dispose()
     place.engine.dispose()
 

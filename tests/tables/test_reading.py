@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tidegate import ConfigurationError, Record
-from tidegate.tables import CsvFormat, Feed, JsonFormat, OwnFormat, Rows, Table, Target
+from tidegate.tables import CsvFormat, Feed, JsonFormat, OwnFormat, Rows, Table, Target, json_format
 
 from .places import Place, feed, records
 
@@ -297,6 +297,39 @@ def test_a_layout_and_a_feed_are_all_that_an_executor_needs(sqlite: Place) -> No
     assert sqlite.statements == []
     sqlite.write(target, rows)
     assert sqlite.rows(name) == [(1, "x")]
+
+
+MANY: list[Any] = [
+    {"id": 1, "city": "Ulm", "more": 1},
+    {"id": "x", "city": "Ulm"},
+    {"id": 3, "at": "2026-01-02T03:04:05Z"},
+    b"no object",
+    {"ID": 5, "city": None},
+    {"id": 6, "city": 7, "at": "no time"},
+    {"id": None, "city": "Bonn"},
+    {"city": "Ulm"},
+]
+
+
+@pytest.mark.parametrize("unknown", ["ignore", "refuse"])
+@pytest.mark.parametrize("at_once", [1, 3, 7])
+def test_records_that_are_read_in_parts_make_the_same_rows(
+    sqlite: Place, monkeypatch: pytest.MonkeyPatch, at_once: int, unknown: str
+) -> None:
+    """Places, misfits and missing fields are those of the whole, wherever a part ends."""
+    made_of, table = "id INTEGER, city TEXT DEFAULT 'none', at TIMESTAMP", {"unknown": unknown}
+    whole = read(sqlite, made_of, MANY * 2, table)
+    monkeypatch.setattr(json_format, "_AT_ONCE", at_once)
+    parts = read(sqlite, made_of, MANY * 2, table)
+    assert parts.batch.equals(whole.batch)
+    assert list(parts.places) == list(whole.places)
+    assert parts.misfits == whole.misfits
+    assert len(whole.misfits) > 2
+    assert {name: mask.to_pylist() for name, mask in parts.lacking.items()} == {
+        name: mask.to_pylist() for name, mask in whole.lacking.items()
+    }
+    assert set(whole.lacking) == {"city", "id", "at"}
+    assert {misfit.column for misfit in whole.misfits} >= {"id", "at"}
 
 
 @pytest.mark.parametrize("choice", ["xml", 5])

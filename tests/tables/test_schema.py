@@ -64,7 +64,7 @@ EXISTING: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
         ("TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP", "timestamp", {"has_default": True}),
         ("JSON", "json", {}),
         ("UUID", "text", {"is_uuid": True}),
-        ("ENUM('a', 'b')", "text", {"choices": frozenset("ab"), "has_default": False}),
+        ("ENUM('a', 'b')", "text", {"choices": ("a", "b"), "has_default": False}),
         ("ENUM('a', 'b') NOT NULL", "text", {"has_default": True}),
         ("SET('a', 'b') NOT NULL", "text", {"has_default": False}),
     ],
@@ -285,7 +285,7 @@ def test_a_database_that_does_not_answer_is_said_to_be_away(tmp_path: Any) -> No
     from tidegate.errors import LedgerUnavailable
 
     engine = create_engine(f"sqlite:///{tmp_path}/no/such/folder.db")
-    with pytest.raises(LedgerUnavailable, match="table orders cannot be looked at"):
+    with pytest.raises(LedgerUnavailable, match="table orders cannot be inspected"):
         Target(engine, Table("orders")).prepare()
 
 
@@ -320,3 +320,10 @@ def test_a_table_that_a_read_only_database_cannot_create_is_not_taken_for_a_wron
     with pytest.raises(LedgerUnavailable, match="read-only"):
         Target(engine, Table("never_created", create=True, columns={"id": int})).prepare()
     engine.dispose()
+
+
+def test_a_column_of_the_key_without_a_source_is_refused_also_while_the_table_does_not_exist(sqlite: Place) -> None:
+    for mode in ("upsert", "accumulate", "ignore", "update"):
+        table = Table(sqlite.name(), key=["id", "day"], mode=mode, create=True)
+        with pytest.raises(ConfigurationError, match="column 'day' of its key needs a value in every row"):
+            Target(sqlite.engine, table, columns={"id": "key", "n": "value.n"})

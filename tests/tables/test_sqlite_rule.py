@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.rule.trial import open_engine
+from sqlalchemy import Engine, create_engine, event
+from tests.tables.trial import open_engine
 
 from tidegate import ConfigurationError
 from tidegate.tables import Table, Target
@@ -55,6 +56,17 @@ def place(tmp_path: Path) -> Iterator[Place]:
 def test_a_null_in_a_primary_key_is_what_sqlite_takes_it_for(place: Place, columns: str, parked: list[int]) -> None:
     sent: list[Sent] = [{"id": None, "n": 1}, {"n": 2}, {"id": 7, "n": 3}, {"id": 7, "n": 4}, {"id": None, "n": 5}]
     assert Rule(place, columns).check_rule(sent, cuts=(1000, 2, 1))[1] == parked
+
+
+@pytest.mark.parametrize("mode", ["upsert", "update", "accumulate"])
+def test_a_key_is_found_as_its_index_compares_and_not_as_its_column_does(place: Place, mode: str) -> None:
+    index = "CREATE UNIQUE INDEX {t}_i ON {t} (id COLLATE BINARY)"
+    rule = Rule(place, "id TEXT COLLATE NOCASE, n INTEGER", [index], **settings_of(mode))
+    sent: list[Sent] = [{"id": "A", "n": 1}, {"id": "B", "n": 2}, Gone(id="A"), Gone(id="c")]
+    for size in (1000, 2, 1):
+        found = rule.by_a_sink(sent, size, given="('a', 5), ('b', 6), ('B', 7), ('C', 8)")
+        changed = 9 if mode == "accumulate" else 2
+        assert found == ([("a", "5"), ("b", "6"), ("B", str(changed)), ("C", "8")], [])
 
 
 # Defaults
@@ -189,3 +201,87 @@ def test_a_row_that_a_trigger_passes_over_leaves_the_others(place: Place, mode: 
     sent = [{"id": id, "n": n} for id, n in ((1, 1), (2, 2), (3, 3), (1, 2), (4, 2), (5, 5))]
     rule = Rule(place, "id INTEGER PRIMARY KEY, n INTEGER", [trigger], **settings_of(mode))
     rule.check_rule(sent, given="(9, 9)")
+
+
+def test_a_trigger_may_pass_over_a_row_that_lacks_what_its_table_needs(place: Place) -> None:
+    trigger = "CREATE TRIGGER {t}_g BEFORE INSERT ON {t} WHEN NEW.n = 2 BEGIN SELECT RAISE(IGNORE); END"
+    rule = Rule(place, "id INTEGER PRIMARY KEY, n INTEGER, a TEXT NOT NULL", [trigger], **settings_of("upsert"))
+    sent: list[Sent] = [{"id": 1, "n": 2}, {"id": 1, "n": 1}, {"id": 1, "n": 1, "a": "x"}, {"id": 2, "n": 2, "a": None}]
+    assert rule.check_rule(sent, cuts=(1000, 1))[1] == [1]
+
+
+# Other files
+
+
+def attached(place: Place, path: Path) -> Engine:
+    engine = create_engine(place.url)
+    event.listen(engine, "connect", lambda driver, _: driver.execute(f"ATTACH '{path}' AS other"))
+    return engine
+
+
+@pytest.mark.parametrize("journal", ["WAL", "MEMORY", "OFF", "DELETE", "TRUNCATE"])
+def test_a_table_in_another_file_is_refused_unless_both_files_commit_together(
+    place: Place, tmp_path: Path, journal: str
+) -> None:
+    engine = attached(place, tmp_path / "other.db")
+    event.listen(engine, "connect", lambda driver, _: driver.execute(f"PRAGMA other.journal_mode = {journal}"))
+    with engine.begin() as conn:
+        conn.exec_driver_sql("CREATE TABLE other.far (id INTEGER PRIMARY KEY, n INTEGER CHECK (n < 5))")
+    with engine.connect() as conn:
+        conn.exec_driver_sql("PRAGMA main.journal_mode = WAL")
+    with pytest.raises(ConfigurationError, match="main has the journal mode wal, .* commits each file by itself"):
+        Target(engine, Table("far", schema="other")).prepare()
+    with engine.connect() as conn:
+        conn.exec_driver_sql("PRAGMA main.journal_mode = DELETE")
+    target = Target(engine, Table("far", key="id", mode="upsert", schema="other"))
+    if journal in ("DELETE", "TRUNCATE"):
+        assert target.layout.order is Order.KEPT
+    else:
+        with pytest.raises(ConfigurationError, match=f"other has the journal mode {journal.lower()}, "):
+            target.prepare()
+    engine.dispose()
+
+
+def test_a_table_that_is_found_in_another_file_without_its_schema_is_refused(place: Place, tmp_path: Path) -> None:
+    engine = attached(place, tmp_path / "other.db")
+    with engine.begin() as conn:
+        conn.exec_driver_sql("CREATE TABLE other.far (id INTEGER PRIMARY KEY, n INTEGER CHECK (n < 5))")
+    for mode in MODES:
+        with pytest.raises(ConfigurationError, match="is in an attached database; give the name of that"):
+            Target(engine, Table("far", **settings_of(mode))).prepare()
+    engine.dispose()
+
+
+def test_a_temporary_table_is_refused(place: Place) -> None:
+    place.run("CREATE TABLE hidden (id INTEGER PRIMARY KEY, n INTEGER)")
+    event.listen(place.engine, "connect", lambda driver, _: driver.execute("CREATE TEMP TABLE hidden (id INTEGER)"))
+    assert Target(place.engine, Table("hidden", schema="main")).layout.names == {"id", "n"}
+    place.engine.dispose()
+    for schema in (None, "temp"):
+        with pytest.raises(ConfigurationError, match="is temporary: it ends with the connection"):
+            Target(place.engine, Table("hidden", schema=schema)).prepare()
+
+
+# Foreign keys that are checked at COMMIT
+
+
+@pytest.mark.parametrize("words", ["DEFERRABLE INITIALLY DEFERRED", "deferrable  INITIALLY\nDEFERRED"])
+def test_a_deferred_key_that_a_later_record_could_mend_is_refused(place: Place, words: str) -> None:
+    own = place.create(f"id INTEGER PRIMARY KEY, n INTEGER REFERENCES self (id) {words}", name="self")
+    for mode in MODES:
+        with pytest.raises(ConfigurationError, match="the foreign key of 'self' that refers to it is DEFERRABLE"):
+            Target(place.engine, Table(own, **settings_of(mode))).prepare()
+    parent = place.create("id INTEGER PRIMARY KEY, n INTEGER")
+    child = place.create(f"id INTEGER PRIMARY KEY, n INTEGER REFERENCES {parent} (id) {words}")
+    with pytest.raises(ConfigurationError, match=f"the foreign key of '{child}' that refers to it is DEFERRABLE"):
+        Target(place.engine, Table(parent, **settings_of("upsert"))).prepare()
+    Target(place.engine, Table(parent, key="id", mode="upsert", tombstones="refuse")).prepare()
+    Target(place.engine, Table(child, **settings_of("upsert"))).prepare()
+
+
+@pytest.mark.parametrize(
+    "words", ["", "NOT DEFERRABLE INITIALLY DEFERRED", "DEFERRABLE", "DEFERRABLE INITIALLY IMMEDIATE"]
+)
+def test_a_key_that_is_checked_at_once_is_taken(place: Place, words: str) -> None:
+    place.create(f"id INTEGER PRIMARY KEY, n INTEGER REFERENCES self (id) {words}", name="self")
+    assert Target(place.engine, Table("self", **settings_of("upsert"))).layout.order is Order.SINGLE

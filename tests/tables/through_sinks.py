@@ -9,10 +9,11 @@ from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
-from tests.rule.trial import write
+from tests.tables.handlers import sink_handler
+from tests.tables.trial import write
 
-from tidegate import DeadLetter, Record, Table
-from tidegate.app.sink import Sink, SinkHandler
+from tidegate import Record, Table
+from tidegate.app.sink import Sink
 
 from .oracle import Case, Gone, Sent
 
@@ -47,7 +48,7 @@ class Rule(Case):
     ) -> tuple[Any, list[int]]:
         """What batches of this size leave, each in a transaction, and the places of the records that were parked."""
         table, parked = self._filled(given), set[int]()
-        sink = SinkHandler(Sink(table), self.place.engine, "rule", DeadLetter())
+        sink = sink_handler(Sink(table), self.place.engine)
         sent = [_record(place, record) for place, record in enumerate(records)]
         for start, end in pairwise([*range(0, len(sent), size), len(sent)]):
             with self.place.engine.begin() as conn:

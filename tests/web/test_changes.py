@@ -44,7 +44,11 @@ def test_a_skip_and_what_makes_no_sense(served: Served, place: Place, visit: Vis
     group, topic = new_group(), place.topic(records=100)
     place.advance(place.claimed(group, topic), 0, 80)
     page = visit(served, f"change?group={group}&what=skip")
-    for wrong, told in (("4711", "is beyond it"), ("-5", "nothing to skip"), ("tomorrow", "is not a place in a log")):
+    for wrong, told in (
+        ("4711", "is beyond it"),
+        ("-5", "nothing to skip"),
+        ("tomorrow", "is not a position in a log"),
+    ):
         page.get_by_label("To", exact=True).fill(wrong)
         with page.expect_response("**/change") as answered:
             page.get_by_role("button", name="Preview").click()

@@ -11,7 +11,8 @@ from contextlib import closing
 
 from playwright.sync_api import Page, expect
 
-from tidegate.core.records import TopicPartition
+from tidegate.core.records import TopicPartition, query_source
+from tidegate.core.work import Span
 from tidegate.sandbox.ports import free_port
 
 from .conftest import Place, Visit, new_group
@@ -216,3 +217,20 @@ def test_the_page_works_without_scripts(served: Served, place: Place, visit: Vis
     shown = served.ask(f"/group?name={group}", cookie=cookie).text
     assert re.search(r'data-figure="committed">4<', shown)
     assert "Rewind…" in shown
+
+
+def test_a_query_is_shown_with_its_number_and_without_a_lag(served: Served, place: Place, visit: Visit) -> None:
+    group, query = new_group(), query_source("6ba189b4-386e-4d8e-b1fc-1c868ca3979c")
+    claims = place.ledger.claim(group, [query])
+    place.ledger.transact(claims, [Span(query, 0, 1, 5, "digest")])
+    page = visit(served, f"group?name={group}")
+    shown = figures(page, query)
+    assert (shown["committed"], shown["epoch"]) == ("1", "1")
+    assert not re.search(r"\d", shown["lag"] + shown["log-end"])
+    page.locator(LIVE).wait_for()
+    place.ledger.transact(claims, [Span(query, 1, 2, 5, "other")])
+    expect(page.locator(f'tr[data-key="{query.topic}/0"] [data-figure=committed]')).to_have_text("2")
+    page = visit(served)
+    row = page.locator("tr", has_text=group)
+    expect(row).to_contain_text("OK")
+    expect(row).to_contain_text(query.topic)

@@ -22,27 +22,30 @@ from tidegate.app.listener import Listener
 from tidegate.app.member import Member
 from tidegate.app.progress import GroupPlan, Reporter
 from tidegate.app.replay import Replay, Replayed
+from tidegate.app.schema_decoder import SchemaDecoder
 from tidegate.app.sink import Sink
 from tidegate.app.spec import ListenerSpec, Topics
 from tidegate.core.arguments import Accepts, Amount, argument, refuse_unknown, several
 from tidegate.core.policies import DeadLetter, Delivery
 from tidegate.core.records import Record, TopicPartition, check_group
 from tidegate.core.runtime import Runtime
+from tidegate.core.schemas import SCHEMA_FORMATS
 from tidegate.errors import BrokerUnavailable, ConfigurationError, TidegateError
 from tidegate.kafka.broker import Broker, Cluster, KafkaBroker, Membership
 from tidegate.kafka.cluster import Survey, no_topic
 from tidegate.kafka.config import address_of, check_settings, client_config, consumer_config, refuse_unsafe
 from tidegate.kafka.offsets import KafkaPositions, TopicToTopic
 from tidegate.kafka.producer import Producer
+from tidegate.kafka.registry import RegistryGiven, open_registry
 from tidegate.kafka.topics import create_missing_topics
 from tidegate.ledger import Ledger, open_ledger
-from tidegate.ledger.ledger import find_heads
+from tidegate.ledger.letters import find_heads
 from tidegate.ledger.position_store import PositionStore
 from tidegate.ledger.threads import THREADS
 from tidegate.observe.events import Observer, Observers, ObserversArgument, Retried
 from tidegate.observe.otel import OpenTelemetryObserver
 from tidegate.settings import Settings, SinkFormat, SinkSettings
-from tidegate.tables.table import Table, TableArgument
+from tidegate.tables.route import IntoArgument, Route, RouteArgument
 
 if TYPE_CHECKING:
     import redis
@@ -94,8 +97,11 @@ class App:
         *,
         settings: Settings | str | os.PathLike[str] | None = None,
         observers: Iterable[Observer] = (),
+        registry: RegistryGiven | None = None,
     ) -> None:
         """Create an app; values that are not passed come from ``settings``.
+
+        ``registry`` is the URL of a schema registry, or :class:`~tidegate.kafka.RegistrySettings`.
 
         Without a broker, an app can be run by a test kit only. If it has no ledger either, it gets one in memory.
 
@@ -112,6 +118,7 @@ class App:
         if self.settings.observe.traces and not any(isinstance(each, OpenTelemetryObserver) for each in watching):
             watching += (OpenTelemetryObserver(),)
         self.observers = Observers(watching)
+        self.registry = open_registry(self.settings.registry if registry is None else registry)
         self.ledger, self._owns_ledger = self._opened(ledger)
         self.broker: Broker = KafkaBroker()
         self._runtime = THREADS
@@ -151,12 +158,14 @@ class App:
     ) -> Callable[[F], F]:
         """Return a decorator that binds a function to topics, to a regular expression of topics, or to ``partitions``.
 
-        ``decoder`` turns a record into a value: ``"json"``, ``"text"``, ``"bytes"``, or a function that takes the
-        record. The other ``settings`` are the fields of :class:`~tidegate.app.spec.ListenerSpec`. Raises
-        :class:`ConfigurationError` if the function cannot be bound.
+        ``decoder`` turns a record into a value: ``"json"``, ``"text"``, ``"bytes"``, one of ``"avro"``, ``"protobuf"``
+        and ``"json-schema"``, or a function that takes the record. The other ``settings`` are the fields of
+        :class:`~tidegate.app.spec.ListenerSpec`. Raises :class:`ConfigurationError` if the function cannot be bound.
         """
         spec = self._spec("a listener", Topics.of(topics, partitions), group, settings)
         decoder = argument("decoder", DecoderArgument | None, decoder)
+        if isinstance(decoder, str) and decoder in SCHEMA_FORMATS and self.registry is not None:
+            decoder = SchemaDecoder(SCHEMA_FORMATS[decoder], self.registry)
 
         def register(function: F) -> F:
             self.listeners.append(Listener.of(function, decoder, spec, ledger=self.ledger))
@@ -168,23 +177,31 @@ class App:
         self,
         topics: str | Sequence[str] | re.Pattern[str] | None = None,
         *,
-        into: Table | str,
+        into: RouteArgument,
         group: str | None = None,
         partitions: Iterable[TopicPartition] = (),
         format: FormatChoice = Sink.format,
+        key_format: FormatChoice = Sink.key_format,
         columns: Mapped | None = None,
         **settings: Any,
     ) -> Listener:
-        """Add a listener that writes the records of topics into a table, without a function.
+        """Add a listener that writes the records of topics into a table, or into several, without a function.
 
-        ``format`` reads the values: ``"json"``, a ``CsvFormat``, or a function that turns a record into rows.
+        ``format`` reads the values: ``"json"``, ``"avro"``, ``"protobuf"``, ``"json-schema"``, a ``CsvFormat``, or a
+        function that turns a record into rows. ``key_format`` reads the keys that columns come from; it takes the same
+        names.
         ``columns`` maps each column to its source (``{"id": "value.id", "at": "timestamp"}``). Without it, each column
         takes the field of the same name. ``group`` defaults to ``sink-<table>``. Records that do not fit the table
         become dead letters, unless ``on_error`` sets another policy. The other ``settings`` are those of a listener.
         """
-        sink = Sink(argument("into", TableArgument, into), format, columns)
+        sink = Sink(argument("into", IntoArgument, into), format, columns, key_format).with_registry(self.registry)
+        if isinstance(sink.into, Route) and group is None:
+            raise ConfigurationError("a sink into several tables has no name of its own: give it one with group=…")
         name = f"sink-{sink.into}" if group is None else group
-        spec = self._spec("a sink", Topics.of(topics, partitions), name, {"on_error": DeadLetter(), **settings})
+        chosen = Topics.of(topics, partitions)
+        if isinstance(sink.into, Route):
+            sink.into.refuse_alike([*chosen.names, *(tp.topic for tp in chosen.partitions)])
+        spec = self._spec("a sink", chosen, name, {"on_error": DeadLetter(), **settings})
         listener = Listener.into(sink, spec, ledger=self.ledger)
         self.listeners.append(listener)
         return listener
@@ -394,7 +411,7 @@ class App:
         with self._making:
             if self._producer is None:
                 traces = any(isinstance(each, OpenTelemetryObserver) for each in self.observers)
-                self._producer = Producer(self.kafka, traces=traces)
+                self._producer = Producer(self.kafka, traces=traces, registry=self.registry)
             return self._producer
 
     @producer.setter
@@ -562,9 +579,10 @@ def _add(app: App, sink: SinkSettings) -> None:
     topics = sink.topics[0] if sink.topics[0].startswith("^") else sink.topics
     app.sink(
         topics,
-        into=sink.into.described(),
+        into=sink.target(),
         group=sink.group,
         format=_format(sink),
+        key_format=sink.key_format.value,
         columns=sink.columns or None,
         on_error=sink.on_error.policy,
     )
@@ -578,6 +596,16 @@ def _format(sink: SinkSettings) -> Any:
             from tidegate.tables import CsvFormat  # noqa: PLC0415 - needs an extra
 
             return CsvFormat(sink.fields, delimiter=sink.delimiter, header=sink.header, nulls=sink.nulls)
+        case SinkFormat.AVRO | SinkFormat.PROTOBUF | SinkFormat.JSON_SCHEMA:
+            from tidegate.tables import SchemaFormat  # noqa: PLC0415 - needs an extra
+
+            return SchemaFormat(SCHEMA_FORMATS[sink.format.value], sink.flatten)
+        case SinkFormat.CONNECT_JSON:
+            return "connect-json"
+        case SinkFormat.DEBEZIUM:
+            from tidegate.tables import DebeziumFormat  # noqa: PLC0415 - needs an extra
+
+            return DebeziumFormat(decimals=sink.decimals, placeholder=sink.placeholder)
         case other:
             assert_never(other)
 

@@ -12,7 +12,8 @@ from operator import itemgetter
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from tidegate.app.decoder import DecoderChoice, Decoding, shown
+from tidegate.app.conversion import shown
+from tidegate.app.decoder import DecoderChoice, Decoding
 from tidegate.core.records import Record
 from tidegate.errors import ConfigurationError
 from tidegate.ledger.transaction import Transaction
@@ -118,7 +119,7 @@ def _plain(function: Callable[..., object]) -> Any:
     while isinstance(function, functools.partial):
         function = function.func
     if not inspect.isroutine(function) and not isinstance(function, type):
-        function = getattr(function, "__call__", function)  # noqa: B004  # the method itself is wanted
+        function = getattr(function, "__call__", function)  # noqa: B004  # keep the method itself
     return inspect.unwrap(getattr(function, "__func__", function))
 
 
@@ -224,7 +225,7 @@ def _positional(function: Callable[..., object], bound: list[_Bound]) -> Callabl
 
 
 def _picked(bound: list[_Bound]) -> Callable[[tuple[Any, Any, Transaction | None]], tuple[Any, ...]]:
-    """Return a function that picks the arguments by their roles. It is called for every record, so it is a fast one."""
+    """Return a function that picks the arguments by their roles. It is called for every record, so it must be fast."""
     if len(bound) == 1:
         role = bound[0].role
         return itemgetter(slice(role, role + 1))  # a tuple of one

@@ -10,7 +10,7 @@ from tidegate.app.handler import Handled, Handler, HandlerFailed, Outdated, Post
 from tidegate.app.spec import ListenerSpec
 from tidegate.core.batches import TURN, Batch, Done, Refused, Tried, Tries, split
 from tidegate.core.policies import Backoff, Delivery, Park, StepOver
-from tidegate.core.records import FailedRecord, Record, TopicPartition
+from tidegate.core.records import FailedRecord, Record, Records, TopicPartition
 from tidegate.core.runtime import Runtime, Signal
 from tidegate.core.work import Claim, Span, Work
 from tidegate.errors import (
@@ -23,7 +23,7 @@ from tidegate.errors import (
 )
 from tidegate.ledger import Outcome, Result
 from tidegate.ledger.blame import Blame, fault_of
-from tidegate.ledger.delivery import deliver
+from tidegate.ledger.ledger import deliver
 from tidegate.ledger.position_store import PositionStore
 from tidegate.ledger.threads import THREADS
 from tidegate.ledger.transaction import NoTransaction, Transaction
@@ -77,7 +77,9 @@ class Commit:
         self._spec = spec
         self._ledger = ledger
         self._batches = batches
-        self._records = [record for batch in batches for record in batch.records]  # the records to handle now
+        self.records = Records.joined([batch.records for batch in batches])
+        """All records of the batches."""
+        self._records = self.records  # those to handle now
         self._tries: Tries = {place: tried for batch in batches for place, tried in batch.tries.items()}
         self._handler = handler
         self._hurry = hurry
@@ -92,21 +94,26 @@ class Commit:
         self._deadline = 0.0
         self._began = self._clock()
 
-    @property
-    def records(self) -> list[Record]:
-        """All records of the batches."""
-        return [record for batch in self._batches for record in batch.records]
-
     def run(self) -> Result:
-        """Handle and commit the batches; raises :class:`Postponed`, or the errors of :meth:`Ledger.transact`."""
+        """Handle and commit the batches.
+
+        Raises :class:`Postponed`, :class:`~tidegate.errors.RegistryUnavailable`, or the errors of
+        :meth:`Ledger.transact`.
+        """
         if not self._records:
             result = self._ledger.transact(self.claims, self._spans)
-        elif self._handler.is_apart:
-            result = self._run_apart()
         else:
-            result = self._run_inside()
+            # First, because at most once the position moves before the handling.
+            self._handler.look_up(self._records, self._check_hurry)
+            result = self._run_apart() if self._handler.is_apart else self._run_inside()
         self.advanced = result.spans
         return result
+
+    def _check_hurry(self) -> None:
+        """Hand all records back if there is no time to ask for their schemas; no position has moved yet."""
+        if self._hurry.is_set():
+            first = self._records[0]
+            raise Postponed(first.source, first.offset, 0.0, self._tries)
 
     @property
     def may_be_cut(self) -> bool:
@@ -117,7 +124,7 @@ class Commit:
         """Return the batches, or parts of them, that were not committed, with the results of the attempts so far."""
         ends = {span.partition: span.end for span in self.advanced}
         for batch in self._batches:
-            tp, start, end, _ = batch.span
+            tp, start, end, *_ = batch.span
             if (reached := ends.get(tp, start)) < end:
                 tries = {place: tried for place, tried in self._tries.items() if place[0] == tp}
                 yield batch._replace(tries=tries).behind(reached)
@@ -179,8 +186,10 @@ class Commit:
 
     def _handle_all(self, once: Callable[[], object]) -> None:
         left, most, seconds, conflicts = self._records, len(self._records), 0.0, 0
+        at = len(left), most
         while left:
-            if (some := left[:most]) != self._records:
+            some = left[:most]
+            if at != (at := (len(left), len(some))):
                 self._records, self._prepared = some, None
             try:
                 self._up_to_date(once)
@@ -286,7 +295,7 @@ class Commit:
 
     def _handle_and_park(self) -> None:
         handled, conflicts = self._run_outside(), 0
-        # If parking fails in a way that a smaller attempt may mend, that attempt handles none of these records again.
+        # If parking fails in a way that a smaller attempt may avoid, that attempt handles none of these records again.
         self._tries = {**self._tries, **_settled(self._records, handled)}
         while handled.parked:
             try:

@@ -1,28 +1,23 @@
-"""Handlers: the interface of what a listener does with its records, the failure policy, and handlers of functions.
-
-Also the writes that a handler in a pool returns, which the transaction executes.
-"""
+"""Handlers: the interface of what a listener does with its records, the failure policy, and handlers of functions."""
 
 from __future__ import annotations
 
-import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, pairwise
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, TypeAlias, assert_never
-
-from sqlalchemy import Executable, TextClause, UpdateBase
 
 from tidegate.app.binding import Binding
 from tidegate.app.decoder import Decoding, DecodingError
+from tidegate.app.writes import NotWritable
 from tidegate.core.batches import NO_TRIES, Computed, Done, Refused, Tried, Tries
 from tidegate.core.policies import Again, Fail, FailurePolicy, Park, Retry, StepOver, Stop, decide
-from tidegate.core.records import FailedRecord, Record, TopicPartition
-from tidegate.errors import LedgerError, ListenerStopped, TidegateError
+from tidegate.core.records import FailedRecord, Record, Records, TopicPartition
+from tidegate.errors import ListenerStopped, TidegateError
+from tidegate.kafka.consumer import no_collection
 from tidegate.kafka.offsets import NotSendable
 from tidegate.ledger.blame import Blame, described, fault_of
-from tidegate.ledger.sql.sessions import SqlTransaction
 from tidegate.ledger.transaction import Transaction
 
 __all__ = [
@@ -30,7 +25,6 @@ __all__ = [
     "Handled",
     "Handler",
     "HandlerFailed",
-    "NotWritable",
     "OnRetry",
     "Outdated",
     "Over",
@@ -39,87 +33,11 @@ __all__ = [
     "RecordRun",
     "SkippedRecord",
     "Verdicts",
-    "Write",
-    "carry_out",
+    "go_on",
     "ignore_retry",
     "never",
     "stopped_by",
-    "writes",
 ]
-
-
-_POSSIBLE = (
-    "None, a SQLAlchemy statement, a tuple of a statement and its parameters (a dictionary, or a list of them), a "
-    "function that takes the transaction, or a list of these"
-)
-_CHANGES_ROWS = re.compile(r"\s*(insert|update|delete|replace|merge)\b", re.IGNORECASE)
-
-
-class NotWritable(LedgerError):
-    """A handler returned something that the transaction cannot execute. This is no record's fault, so the listener
-    stops."""
-
-
-class Write(NamedTuple):
-    """One statement with its parameters, or one function that takes the transaction."""
-
-    what: Any
-    parameters: Any = None
-
-
-def writes(result: object) -> tuple[Write, ...]:
-    """Convert the return value of a handler into writes, in order; raises :class:`NotWritable`."""
-    return tuple(_flat(result))
-
-
-def _flat(result: object) -> Iterator[Write]:
-    match result:
-        case None:
-            return
-        case Executable():
-            yield Write(result)
-        case tuple((Executable() as statement, Mapping() as parameters)):
-            yield Write(statement, parameters)
-        case tuple((Executable() as statement, list() as rows)) if all(isinstance(row, Mapping) for row in rows):
-            # Row by row: for an empty list, SQLAlchemy would execute the statement once, without values.
-            yield from (Write(statement, row) for row in rows)
-        case list() | tuple():
-            for each in result:
-                yield from _flat(each)
-        case _ if callable(result) and not isinstance(result, type):
-            yield Write(result)
-        case _:
-            raise NotWritable(f"the handler returned {type(result).__name__}; it may return {_POSSIBLE}")
-
-
-def carry_out(given: Iterable[Write], tx: Transaction) -> None:
-    """Execute writes in order; consecutive writes of the same statement become one ``executemany``."""
-    for _, group in groupby(given, key=_sameness):
-        same = list(group)
-        what = same[0].what
-        if isinstance(what, Executable):
-            if not isinstance(tx, SqlTransaction):
-                raise NotWritable("the handler returned a SQL statement, and there is no SQL database to run it in")
-            tx.execute(what, same[0].parameters if len(same) == 1 else [write.parameters for write in same])
-        else:
-            what(tx)
-
-
-def _sameness(write: Write) -> object:
-    """Return a key that is equal for writes that can share one ``executemany``.
-
-    They have the same statement, which changes rows, and the same parameter names: SQLAlchemy takes the columns of all
-    parameter sets from the first one.
-    """
-    if isinstance(write.parameters, Mapping) and _changes_rows(write.what):
-        return id(write.what), frozenset(write.parameters)
-    return object()
-
-
-def _changes_rows(statement: Any) -> bool:
-    if isinstance(statement, TextClause):
-        return _CHANGES_ROWS.match(statement.text) is not None
-    return isinstance(statement, UpdateBase)
 
 
 SHORT = 0.05
@@ -143,8 +61,12 @@ def ignore_retry(*_: object) -> None:
     """Do nothing: an ``on_retry`` that ignores retries."""
 
 
+def go_on() -> None:
+    """Do nothing: a ``check`` that ends nothing."""
+
+
 def never(_: int) -> bool:
-    """Return ``False``: an ``over`` for work that must not stop part way."""
+    """Return ``False``: the ``over`` of work that must not stop part way."""
     return False
 
 
@@ -205,7 +127,7 @@ class Postponed(Exception):
     """
 
     def __init__(self, partition: TopicPartition, offset: int, after: float, tries: Tries) -> None:
-        super().__init__(f"{partition} offset {offset} is to be tried again in {after:g} s")
+        super().__init__(f"{partition} offset {offset} will be retried in {after:g} s")
         self.partition = partition
         self.offset = offset
         self.after = after
@@ -256,9 +178,17 @@ class Handler(Protocol):
     """
 
     name: str
-    """What errors call it."""
+    """Its name in error messages."""
     is_apart: bool
     """Whether it runs outside the transaction: before it, or after it if delivery is at most once."""
+
+    def look_up(self, records: Sequence[Record], check: Callable[[], None] = go_on) -> None:
+        """Ask other servers for what the records need, before anything else is done with them.
+
+        ``check`` is called before each request, and may raise to end this. Raises
+        :class:`~tidegate.errors.RegistryUnavailable`: then the records are handed out again later.
+        """
+        return
 
     def prepare(self, records: Sequence[Record]) -> Prepared:
         """Prepare records, before the transaction opens."""
@@ -268,7 +198,7 @@ class Verdicts:
     """What the failure policy of a handler says about failed records, and the errors that stop its listener."""
 
     def __init__(self, name: str, policy: FailurePolicy | None = None) -> None:
-        """``name`` is what errors call the handler. The default policy is to stop."""
+        """``name`` is the handler's name in error messages. The default policy is to stop."""
         self.name = name
         self.policy = policy or Fail()
         final = self.policy
@@ -367,6 +297,10 @@ class RecordRun(ABC):
     def _call(self, records: Any, values: Any) -> None:
         """Handle some records in the transaction: lists of records and values, or one of each if not ``is_batch``."""
 
+    def _undecoded(self) -> Sequence[Any]:
+        """Return the values of all records, before any is decoded."""
+        return self._all
+
     def _check(self, *, is_written: bool) -> None:  # noqa: B027 - most handlers have nothing to check
         """Raise if what was prepared is outdated; called before the records are handled, and after."""
 
@@ -376,7 +310,8 @@ class RecordRun(ABC):
         self._check(is_written=False)
         try:
             if self._known or tries:
-                self._know({**self._known, **tries})
+                # What is known of a record now counts more: the table may have been altered since it was tried.
+                self._know({**tries, **self._known})
             ended: Exception | None = None
             try:
                 if self.is_batch:
@@ -401,8 +336,8 @@ class RecordRun(ABC):
     def _begin(self, tx: Transaction, over: Over) -> None:
         self._tx = tx
         self._over = over
-        self._records = list(self._all)  # the records to handle; without those that cannot be decoded
-        self._values: list[Any] = self._records
+        self._records = self._all  # the records to handle; without those that cannot be decoded
+        self._values: Sequence[Any] = self._undecoded()
         self._places: Sequence[int] = range(len(self._all))  # the index in _all of each of _records
         self._given_up: dict[int, StepOver | Park] = {}  # by index in _all, as are the next three
         self._done: set[int] = set()  # processed, and cannot be rolled back
@@ -427,11 +362,10 @@ class RecordRun(ABC):
                     refused[place] = error
                 case Computed() | None:
                     places.append(place)
-                    values.append(record if settled is None else settled.writes)
+                    values.append(self._values[place] if settled is None else settled.writes)
                 case other:
                     assert_never(other)
-        self._places, self._values = places, values
-        self._records = [self._all[place] for place in places]
+        self._leave(places, values)
         for place, error in refused.items():
             self._refused_alone(place, self._failures.get(place, 0) + 1, error)
 
@@ -476,8 +410,13 @@ class RecordRun(ABC):
             if (fault := fault_of(failure)).blame is not Blame.RECORD:  # a custom decoder may use a database
                 raise fault.error
             self._decide(place, 1, failure)
+        self._leave(places, values)
+
+    def _leave(self, places: list[int], values: list[Any]) -> None:
+        """Handle no more than the records at these places, which have these values."""
         self._places, self._values = places, values
-        self._records = [self._all[place] for place in places]
+        all_ = self._all
+        self._records = all_.at(places) if isinstance(all_, Records) else [all_[place] for place in places]
 
     def _straight(self) -> None:
         """Handle the records without savepoints; the first error ends the run."""
@@ -517,22 +456,28 @@ class RecordRun(ABC):
                 return
             error = self._attempt(start, end, values)
             if end - start == 1:
+                if error is not None and start > 0 and self._ends_before(self._records[start], error):
+                    return
                 self._settle(start, error)
             elif error is not None:
                 middle = (start + end) // 2
                 pending += [(middle, end, None), (start, middle, None)]
         self._at = len(self._records)
 
-    def _parts(self) -> Iterator[tuple[int, int, list[Any] | None]]:
+    def _ends_before(self, record: Record, error: Exception) -> bool:
+        """Whether to commit the records before a failed one first."""
+        return False
+
+    def _parts(self) -> Iterator[tuple[int, int, Sequence[Any] | None]]:
         """Return ranges of records with their values: one range, except that records that failed before go alone."""
         bounds = set(range(len(self._records) + 1)) if self.is_alone else {0, len(self._records)}
-        for index, place in enumerate(self._places):
+        for index, place in enumerate(self._places) if self._failures else ():
             if place in self._failures:
                 bounds |= {index, index + 1}
         for start, end in pairwise(sorted(bounds)):
             yield start, end, self._values[start:end]
 
-    def _attempt(self, start: int, end: int, values: list[Any] | None = None) -> Exception | None:
+    def _attempt(self, start: int, end: int, values: Sequence[Any] | None = None) -> Exception | None:
         """Run the handler in a savepoint; return its error if that may be the fault of a record, raise it otherwise.
 
         If ``values`` are not passed, they are decoded. Each retry decodes them again, because the handler may have
@@ -658,9 +603,16 @@ class FunctionHandler(Handler):
         self._on_retry = on_retry
         self._sleep = sleep
 
+    def look_up(self, records: Sequence[Record], check: Callable[[], None] = go_on) -> None:
+        """Ask the schema registry for the schemas of the records; ``check`` is called before each request."""
+        if self._binding.decoding is not None:
+            self._binding.decoding.look_up(records, check)
+
     def prepare(self, records: Sequence[Record]) -> Prepared:
         """Return the records; values are decoded when they are handled."""
-        return _FunctionRun(self._binding, records, self._verdicts, on_retry=self._on_retry, sleep=self._sleep)
+        with no_collection():
+            made = list(records)
+        return _FunctionRun(self._binding, made, self._verdicts, on_retry=self._on_retry, sleep=self._sleep)
 
 
 class _FunctionRun(RecordRun):

@@ -99,7 +99,7 @@ class AppHealth:
     def failing(self) -> list[str]:
         """Return one reason for each member whose loop is stuck; empty if all loops run."""
         return [
-            f"group {member.pulse.vitals.group!r}: its loop has not gone round for {member.pulse.age:.0f} s"
+            f"group {member.pulse.vitals.group!r}: its loop has not run for {member.pulse.age:.0f} s"
             for member in self._members()
             if member.pulse.age > _STUCK
         ]

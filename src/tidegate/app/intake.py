@@ -18,7 +18,7 @@ from tidegate.core.assignment import (
     SeekTo,
 )
 from tidegate.core.batches import Batch, Batching, Pacing
-from tidegate.core.records import TopicPartition
+from tidegate.core.records import Records, TopicPartition
 from tidegate.core.runtime import Runtime
 from tidegate.core.work import Span
 from tidegate.kafka.broker import RecordSource
@@ -64,6 +64,8 @@ class Intake:
         self._to_pause: list[TopicPartition] = []
         self._throttled = False
         self._full: set[TopicPartition] = set()  # with a pool: partitions that have used their share of the bytes
+        self.is_flowing = False
+        """Whether the last fetch returned so many records that there are probably more."""
 
     @property
     def bytes(self) -> int:
@@ -97,12 +99,14 @@ class Intake:
         most = 1 if self._computing is None and self._batching.is_ahead else _MOST
         fetched = self._source.fetch(most, timeout, self._room)
         now = self._clock()
-        wanted = [record for record in fetched.records if record.source not in self._seeks] if self._seeks else None
-        received = self._assignment.received(fetched.records if wanted is None else wanted, since)
-        if received.records:
+        self.is_flowing = len(fetched.records) >= _MOST // 2
+        runs = [run for run in Records.of(fetched.records).runs if run.source not in self._seeks]
+        received = self._assignment.received(runs, since)
+        if received.runs:
             before = self._batching.bytes
-            self._batching.add(received.records, now)
-            self._tell(Polled(self._spec.group, len(received.records), self._batching.bytes - before))
+            self._batching.add(received.runs, now)
+            count = sum(map(len, received.runs))
+            self._tell(Polled(self._spec.group, count, self._batching.bytes - before))
         self._take_ends(fetched, since, now)
         self._refused.update(tp for tp in fetched.out_of_range if tp not in self._seeks)
         for trouble in fetched.troubles:

@@ -11,6 +11,7 @@ from tidegate.app.binding import Binding, bind
 from tidegate.app.handler import FunctionHandler, Handler, OnRetry, ignore_retry
 from tidegate.app.pool import PoolQueue
 from tidegate.app.pool_handler import PoolHandler
+from tidegate.app.schema_decoder import SchemaDecoder
 from tidegate.app.sink import Sink
 from tidegate.app.spec import ListenerSpec, refuse_to_return, returns_records
 from tidegate.core.policies import DeadLetter, Delivery, Fail, FailurePolicy, Retry
@@ -49,6 +50,11 @@ class Listener(ABC):
             _refuse_without_ledger(spec, bound)
         else:
             _refuse_other_transaction(ledger, bound)
+        if spec.workers is not None and isinstance(decoder, SchemaDecoder):
+            raise ConfigurationError(
+                f"cannot bind {bound.name}: with workers=…, values that name a schema are not decoded yet; leave "
+                "workers out, or run several processes"
+            )
         if spec.workers is not None:
             return PoolListener(spec=spec, function=function, binding=bound)
         is_apart = not (bound.wants_transaction or returns)
@@ -155,6 +161,10 @@ class SinkListener(Listener):
         """The table's name."""
         return f"table {self.sink.into}"
 
+    def strict(self, ledger: Ledger[Any]) -> Handler:
+        """Return a handler for replays, which does not wait for missing parents either."""
+        return self.sink.open(ledger, self.spec.group, Fail(), waits=False)
+
     def _handler(self, ledger: Ledger[Any] | None, policy: FailurePolicy, on_retry: OnRetry) -> Handler:
         return self.sink.open(ledger, self.spec.group, policy, on_retry)
 
@@ -175,8 +185,8 @@ def _refuse_without_ledger(spec: ListenerSpec, bound: Binding) -> None:
         raise ConfigurationError(f"{bound.name} asks for a transaction, and without a ledger there is none")
     if spec.workers is not None and spec.delivery is Delivery.AT_MOST_ONCE:
         raise ConfigurationError(
-            f"{bound.name}: a pool runs the function before the position moves, and AT_MOST_ONCE is to move it first. "
-            "Leave workers out, or ask for AT_LEAST_ONCE"
+            f"{bound.name}: AT_MOST_ONCE moves the position first, but a pool runs the function before that. Leave "
+            "workers out, or use AT_LEAST_ONCE"
         )
     if spec.start.deployment is not None:
         raise ConfigurationError(

@@ -43,6 +43,7 @@ from tidegate.errors import (
     ListenerStopped,
     NotCommitted,
     PositionMissing,
+    RegistryUnavailable,
     StatementTooLong,
     WritesRefused,
 )
@@ -170,7 +171,7 @@ _AWAY = (LedgerUnavailable, LedgerBusy, NotCommitted, BrokerUnavailable)
 _WATCH = 1.0  # seconds between two reads of the group's rows, which show edits and pauses even if the topic is idle
 _CLOSE = 15.0
 _FIRST_UPKEEP = (5.0, 20.0)  # seconds until the first upkeep, random: not while a whole group starts
-_SAY_AFTER = 2.0  # seconds that other members are waited for before that is told
+_SAY_AFTER = 2.0  # seconds of waiting for other members before it is reported
 _LONGEST_PAUSE = 5.0  # seconds, at most, between two attempts at a write that the ledger refuses
 
 
@@ -212,6 +213,7 @@ class Member:
         self._outages = Outages(spec.group, tell, runtime.monotonic)
         self._absence = Absence(ledger, spec.session_timeout, runtime.random())
         self._write_at, self._refusals = 0.0, 0  # when to write next, while the ledger refuses writes
+        self._unread = 0  # failures of the schema registry in a row
         self._lookout = Lookout(spec.group, ledger, admin, runtime)
         first = 0.0 if until_caught_up else self._rng.uniform(*_FIRST_UPKEEP)
         self._upkeep = Upkeep(ledger, spec.group, first, runtime=runtime)
@@ -264,7 +266,7 @@ class Member:
         self.pulse.beat(self._outages.reasons)
         self._obey(self._intake.fetch(0 if self._jobs.busy or self._intake.is_computing else 0.1))
         self._compute()
-        self._jobs.settle(within=0.01)
+        self._jobs.settle(within=0.0 if self._intake.is_flowing else 0.01)
         now = self._clock()
         self._leave_or_return(now)
         if not (self._jobs.busy or self._absence.is_away):
@@ -421,6 +423,8 @@ class Member:
         self._assignment.committed(commit.advanced)
         self._intake.committed(commit.advanced, commit.turn(result))
         self._wrote()
+        self._outages.end("registry")
+        self._unread = 0
         self._absence.committed()
         handled = sum(span.records for span in commit.advanced)
         self._portion.took([span.partition for span in commit.advanced], handled, commit.seconds)
@@ -437,13 +441,8 @@ class Member:
             self._intake.take_back(batch)
 
     def _not_committed(self, commit: Commit, error: Exception) -> None:
-        if isinstance(error, Postponed):
-            until = self._clock() + error.after
-            for batch in commit.rest():
-                if batch.span.partition == error.partition:
-                    self._intake.postpone(batch, until)
-                else:
-                    self._intake.take_back(batch)
+        if isinstance(error, Postponed | RegistryUnavailable):
+            self._postpone(commit, error)
         elif isinstance(error, Fenced):
             self._tell(FencedOff(self._spec.group, error.owners, str(error)))
             self._take_back(batch for batch in commit.rest() if batch.span.partition not in error.owners)
@@ -475,6 +474,22 @@ class Member:
         less = self._intake.conflicted if isinstance(error, LedgerConflict) else self._intake.refused_in_part
         for batch in rest:
             less(batch)
+
+    def _postpone(self, commit: Commit, error: Postponed | RegistryUnavailable) -> None:
+        """Hand out batches again after a while: those of the partition with the record to retry, or all of them."""
+        waits = None
+        if isinstance(error, Postponed):
+            waits, after = error.partition, error.after
+        else:
+            self._outages.begin("registry", str(error))
+            after = min(0.25 * 2**self._unread, _LONGEST_PAUSE) * self._rng.uniform(0.5, 1.0)
+            self._unread = min(self._unread + 1, 16)
+        until = self._clock() + after
+        for batch in commit.rest():
+            if waits in (None, batch.span.partition):
+                self._intake.postpone(batch, until)
+            else:
+                self._intake.take_back(batch)
 
     def _wrote(self) -> None:
         self._outages.end("ledger", wrote=True)

@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from tidegate.core.batches import Batch, BatchBounds, Tried
 from tidegate.core.policies import Lane, Ordering, lane
-from tidegate.core.records import Record, TopicPartition
+from tidegate.core.records import Record, Records, TopicPartition
 from tidegate.core.runtime import Runtime, Strand
 from tidegate.core.work import Span
 from tidegate.ledger.threads import THREADS
@@ -85,9 +85,9 @@ class Pool(Generic[T]):
 
     def submit(self, records: Sequence[Record]) -> Computation[T]:
         """Queue records for computing, in each lane after those that were submitted before."""
-        computation: Computation[T] = Computation(records)
+        computation: Computation[T] = Computation(list(records))
         with self._changed:
-            for index, record in enumerate(records):
+            for index, record in enumerate(computation.records):
                 where = lane(self._ordering, record)
                 tasks = self._lanes.get(where)
                 if tasks is None:
@@ -266,7 +266,7 @@ class _Queue:
         return entry
 
     def _counted(self, batch: Batch, computation: Computation[Tried] | None, first: int = 0) -> _Queued:
-        entry = _Queued(batch, computation, sum(record.size for record in batch.records), first)
+        entry = _Queued(batch, computation, sum(Records.of(batch.records).sizes), first)
         self.bytes += entry.bytes
         self.records += len(batch.records)
         return entry
@@ -384,15 +384,15 @@ def _known(entry: _Queued) -> Batch:
 
 
 def _with(batch: Batch, results: Sequence[Tried]) -> Batch:
-    found = zip(batch.records, results, strict=True)
-    return batch._replace(tries={(batch.span.partition, record.offset): tried for record, tried in found})
+    found = zip(Records.of(batch.records).part("offset"), results, strict=True)
+    return batch._replace(tries={(batch.span.partition, offset): tried for offset, tried in found})
 
 
 def _joined(batches: list[Batch]) -> Batch:
     first, last = batches[0], batches[-1]
     if first is last:
         return first
-    records = tuple(record for batch in batches for record in batch.records)
+    records = Records.joined([batch.records for batch in batches])
     span = Span(first.span.partition, first.span.start, last.span.end, len(records))
     tries = {place: tried for batch in batches for place, tried in batch.tries.items()}
     return Batch(first.generation, span, records, tries)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidegate.app.binding import Binding
-from tidegate.app.handler import Handler, OnRetry, Prepared, RecordRun, Verdicts, carry_out, ignore_retry, writes
+from tidegate.app.handler import Handler, OnRetry, Prepared, RecordRun, Verdicts, ignore_retry
 from tidegate.app.pool import Later, Pool, PoolQueue
 from tidegate.app.spec import ListenerSpec
+from tidegate.app.writes import carry_out, writes
 from tidegate.core.batches import Computed, Tried
 from tidegate.core.policies import Again, FailurePolicy
 from tidegate.core.records import Record

@@ -1,4 +1,4 @@
-"""What a running app tells: what it connects to, how far it is, what it waits for, and a summary at its end."""
+"""What a running app prints: what it connects to, how far it is, what it waits for, and a summary at its end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["GroupFigures", "GroupPlan", "Reporter", "RunFigures"]
 
 _log = logging.getLogger("tidegate")
 _LOG_EVERY = 10.0  # seconds between two lines of progress
-_SAY_AFTER = 2.0  # seconds that something is waited for before that is told
+_SAY_AFTER = 2.0  # seconds of waiting before it is reported
 _LOOK = 0.25  # seconds between two looks at the members
 _WINDOW = 10.0  # seconds that the rate of the live view is averaged over
 
@@ -176,7 +176,7 @@ class Reporter:
             self._step = None
 
     def waits_for(self, group: str) -> str | None:
-        """Return what a group waits for, if that was told."""
+        """Return what a group waits for, if it was reported."""
         wait = self._waits.get(group)
         return None if wait is None else wait.told
 
@@ -206,7 +206,7 @@ class Reporter:
                 away[vitals.group] = vitals.away
         for plan in self._plans:
             wait = self._waits[plan.group]
-            if plan.group in reading or plan.group in away:  # an outage is told by its own event
+            if plan.group in reading or plan.group in away:  # an outage has its own event
                 if wait.told is not None and plan.group in reading:
                     _log.info("group %r: it has partitions after %.1f s", plan.group, now - wait.since)
                 self._waits[plan.group] = _Wait(now)
@@ -244,7 +244,7 @@ class Reporter:
 
 @dataclass
 class _Wait:
-    """Since when a group has no partitions, and what was told of it."""
+    """Since when a group has no partitions, and what has been reported about it."""
 
     since: float
     ask_at: float = 0.0

@@ -107,6 +107,7 @@ class Replay:
         record = parked.letter.record
         handler = self._handler(record.topic)
         for _ in range(_MOST_OUTDATED):
+            handler.look_up([record])  # an outage of a schema registry is not the record's fault
             attempts = _Attempts(handler.prepare([record]))
             if handler.is_apart:  # it may take long, so it runs before the transaction opens
                 attempts.run_before(NoTransaction(Work.again(self._group, record)))

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from tidegate.app.decoder import DecodingError
 from tidegate.app.handler import (
+    Handled,
     Handler,
     HandlerFailed,
     OnRetry,
@@ -20,39 +20,50 @@ from tidegate.app.handler import (
     Prepared,
     RecordRun,
     Verdicts,
+    go_on,
     ignore_retry,
 )
 from tidegate.core.arguments import convert_arguments
 from tidegate.core.batches import Tried, Tries
-from tidegate.core.policies import Again, FailurePolicy
-from tidegate.core.records import Record
+from tidegate.core.policies import Again, Backoff, FailurePolicy
+from tidegate.core.records import Record, Records, TopicPartition
+from tidegate.core.schemas import SCHEMA_FORMATS, SchemaRegistry
 from tidegate.errors import ConfigurationError
 from tidegate.ledger import Ledger, SqlTransaction
 from tidegate.ledger.blame import described
+from tidegate.ledger.ledger import TABLE_PREFIX
 from tidegate.tables.feed import Mapped, sources_of
-from tidegate.tables.table import TableArgument
-from tidegate.tables.types import FormatArgument
+from tidegate.tables.route import IntoArgument, Route
+from tidegate.tables.types import FormatArgument, KeyFormatArgument
 
 if TYPE_CHECKING:
     from tidegate.tables.feed import Feed
-    from tidegate.tables.rows import Rows
-    from tidegate.tables.target import Target
+    from tidegate.tables.router import Router
+    from tidegate.tables.schema_format import SchemaFormat
+    from tidegate.tables.target import Draft, Outlet, RowsOfRecords
 
 __all__ = ["Sink", "SinkHandler"]
 
-_PLACES = {name: place for place, name in enumerate(Record._fields)}
+
+def _read(ledger: Ledger[Any] | None, group: str) -> Collection[TopicPartition]:
+    """Return the partitions of a group: the first claim of a topic stores a position for each of its partitions."""
+    return () if ledger is None else ledger.read(group).positions
 
 
 @dataclass(frozen=True)
 class Sink:
-    """A table, and how its columns are read from records."""
+    """A table, or a route to several, and how columns are read from records."""
 
-    into: TableArgument
+    into: IntoArgument
     format: FormatArgument = "json"
     columns: Mapped | None = None
+    key_format: KeyFormatArgument = "json"
 
     def __post_init__(self) -> None:
         convert_arguments(self)
+        if isinstance(self.into, Route) and self.columns is not None:
+            raise ConfigurationError("columns belong to one table: give them to each Part of the route")
+        self.into.check_format(self.format)
         check = getattr(self.format, "check", None)  # a CsvFormat can check the names of its fields
         for column, source in sources_of(self.columns or {}).items():
             if source.is_field and callable(check):
@@ -63,14 +74,64 @@ class Sink:
         """The fields of a record that rows are made of; ``None`` if the format is a function, which may use any."""
         if callable(self.format):
             return None
-        sources = sources_of(self.columns or {}).values()
-        return {"value", *(source.part for source in sources), *(("key",) if self.into.deletes else ())}
+        sources = self.into.sources if isinstance(self.into, Route) else sources_of(self.columns or {}).values()
+        needed = ("key",) if self.format == "debezium" else getattr(self.format, "parts", ())
+        more = (("key",) if self.into.deletes else ()) + (("headers",) if self.schemas else ())
+        return {"value", *needed, *(source.part for source in sources), *more}
+
+    @property
+    def schemas(self) -> dict[str, SchemaFormat]:
+        """The formats whose records name a schema of a registry, by the part of the record."""
+        forms = {"value": self.format, "key": self.key_format}
+        return {part: form for part, form in forms.items() if hasattr(form, "with_registry")}
+
+    def with_registry(self, registry: SchemaRegistry | None) -> Sink:
+        """Return the sink with a schema registry for its formats that need one; raises if there is none."""
+        chosen = (_with_registry(form, registry) for form in (self.format, self.key_format))
+        return replace(self, **dict(zip(("format", "key_format"), chosen, strict=True)))
 
     def open(
-        self, ledger: Ledger[Any] | None, group: str, policy: FailurePolicy, on_retry: OnRetry = ignore_retry
+        self,
+        ledger: Ledger[Any] | None,
+        group: str,
+        policy: FailurePolicy,
+        on_retry: OnRetry = ignore_retry,
+        *,
+        waits: bool = True,
     ) -> SinkHandler:
-        """Return a handler that writes to the ledger's database; raises if the table cannot be used."""
-        return SinkHandler(self, self.refuse_elsewhere(ledger), group, policy, on_retry)
+        """Return a handler that writes to the ledger's database; raises if the table cannot be used.
+
+        ``waits``: a record whose parent is missing is tried again for a while.
+        """
+        engine = self.refuse_elsewhere(ledger)
+        name = f"sink into {self.into}"
+        if isinstance(self.into, Route):
+            from tidegate.tables.router import Router  # noqa: PLC0415 - needs an extra
+
+            route = self.into if waits else replace(self.into, parent_wait=0)
+            own = "" if ledger is None else ledger.prefix
+            forms = {"format": self.format, "key_format": self.key_format}
+            router = Router(engine, route, **forms, reserved=(own, TABLE_PREFIX))
+            waiting = _RouteVerdicts(name, policy, router, route.parent_wait)
+            return SinkHandler(self, router, group, waiting, on_retry)
+        return self.into_table(engine, group, policy, on_retry, count=lambda: len(_read(ledger, group)))
+
+    def into_table(
+        self,
+        engine: Engine,
+        group: str,
+        policy: FailurePolicy,
+        on_retry: OnRetry = ignore_retry,
+        *,
+        count: Callable[[], int] = lambda: 0,
+    ) -> SinkHandler:
+        """Return a handler of one table; ``count`` returns how many partitions the group reads, or 0 if unknown."""
+        from tidegate.tables.target import Outlet  # noqa: PLC0415 - needs an extra
+
+        assert not isinstance(self.into, Route)  # noqa: S101 - a route has a router
+        outlet = Outlet(engine, self.into, format=self.format, key_format=self.key_format, columns=self.columns)
+        verdicts = _SinkVerdicts(f"sink into {self.into}", policy)
+        return SinkHandler(self, outlet, group, verdicts, on_retry, count=count)
 
     def refuse_elsewhere(self, ledger: Ledger[Any] | None) -> Engine:
         """Return the engine of the ledger; raises :class:`ConfigurationError` if it is not in a SQL database."""
@@ -82,28 +143,52 @@ class Sink:
         return ledger.engine
 
 
+def _with_registry(form: Any, registry: SchemaRegistry | None) -> Any:
+    if isinstance(form, str) and form in SCHEMA_FORMATS:
+        from tidegate.tables import SchemaFormat  # noqa: PLC0415 - needs an extra
+
+        form = SchemaFormat(SCHEMA_FORMATS[form])
+    if not hasattr(form, "with_registry"):
+        return form
+    chosen = form.with_registry(registry)
+    _ = chosen.codecs  # raises if there is no registry
+    return chosen
+
+
 class SinkHandler(Handler):
     """Converts records into rows before the transaction opens, and writes the rows in the transaction.
 
     The conversion may create the table or add a column, so it has to happen outside the transaction.
-
-    Cached table metadata stays valid until the table is altered. Every transaction checks that after it has written its
-    rows: from then until COMMIT, the database lets no other session alter the table.
     """
 
     is_apart = False
 
     def __init__(
-        self, sink: Sink, engine: Engine, group: str, policy: FailurePolicy, on_retry: OnRetry = ignore_retry
+        self,
+        sink: Sink,
+        outlet: Outlet | Router,
+        group: str,
+        verdicts: Verdicts,
+        on_retry: OnRetry = ignore_retry,
+        *,
+        count: Callable[[], int] = lambda: 0,
     ) -> None:
-        self._sink = sink
-        self._engine = engine
+        """``count`` returns how many partitions the group reads, or 0 if that is not known."""
         self._group = group
-        self.name = f"sink into {sink.into}"
-        self._verdicts = _SinkVerdicts(self.name, policy)
+        self.name = verdicts.name
+        self._verdicts = verdicts
         self._on_retry = on_retry
         self._parts = sink.parts
-        self._look()
+        self._schemas = sink.schemas
+        self._count = count
+        self._outlet = outlet
+
+    def look_up(self, records: Sequence[Record], check: Callable[[], None] = go_on) -> None:
+        """Ask the schema registry for the schemas of the records; ``check`` is called before each request."""
+        found = Records.of(records)
+        for part, form in self._schemas.items():
+            if part in (self._parts or ()):
+                form.codecs.look_up(found.part(part), found.part("headers"), part, check)
 
     def prepare(self, records: Sequence[Record]) -> Prepared:
         """Convert records into rows.
@@ -111,44 +196,12 @@ class SinkHandler(Handler):
         The failure policy applies to a record that does not fit the table. If only the database finds an error, the
         batch is halved until the bad record is found.
         """
-        if self._outdated:
-            self._look()
-        known = self._target.prepare()
-        feed = self._feed(records)
-        rows = self._target.read(feed)
-        if (rows.misfits or self._target.prepare() is not known) and self._shape != self._look_at_shape():
-            self._look()
-            rows = self._target.read(feed)
-        return _SinkRun(
-            records,
-            self._verdicts,
-            on_retry=self._on_retry,
-            known=self._misfits(records, rows),
-            target=self._target,
-            rows=rows,
-            check=self._refuse_outdated,
-        )
-
-    def _look(self) -> None:
-        """Read the shape of the table, and then its metadata. A change in between shows later as another shape."""
-        from tidegate.tables import Target  # noqa: PLC0415 - needs an extra
-        from tidegate.tables.registry import database_of  # noqa: PLC0415 - the same
-
-        self._database = database_of(self._engine)
-        shape, self._shape = object(), self._look_at_shape()
-        while shape != self._shape:  # prepare() may create or alter the table: then read it again
-            shape = self._shape
-            self._target = Target(self._engine, self._sink.into, format=self._sink.format, columns=self._sink.columns)
-            layout = self._target.prepare()
-            self._shape = self._look_at_shape()
-        if layout is not None and not self._sink.into.evolve:
-            self._target.read([])  # raises if a source has no column in the table
-        self._outdated = False
-
-    def _look_at_shape(self) -> str | None:
-        from tidegate.tables.shape import look_at_shape  # noqa: PLC0415 - needs an extra
-
-        return look_at_shape(self._engine, self._sink.into)
+        draft = self._outlet.draft(self._feed(records))
+        if draft.rows.truncates:
+            draft.rows = draft.rows.of_partitions(self._count())
+        known = self._misfits(records, draft.rows)
+        run = _RouteRun if isinstance(self._verdicts, _RouteVerdicts) else _SinkRun
+        return run(records, self._verdicts, on_retry=self._on_retry, known=known, draft=draft)
 
     def _feed(self, records: Sequence[Record]) -> Feed:
         """Return the records as columns, only with the needed fields, because this runs for every record."""
@@ -156,22 +209,10 @@ class SinkHandler(Handler):
 
         if self._parts is None:
             return Feed.of(records)
-        return Feed(**{part: list(map(itemgetter(_PLACES[part]), records)) for part in self._parts})
+        found = Records.of(records)
+        return Feed(**{part: found.part(part) for part in self._parts})
 
-    def _refuse_outdated(self, connection: Connection, is_written: bool) -> None:
-        """Raise :class:`Outdated` if the table was altered since the rows were made.
-
-        Then neither success nor failure of the write can be trusted.
-        """
-        try:
-            same = self._database.has_shape(connection, self._sink.into, self._shape, is_written=is_written)
-        except SQLAlchemyError:  # the transaction has ended, and the error that ended it is being raised
-            return
-        if not same:
-            self._outdated = True
-            raise Outdated(f"table {self._sink.into} was altered")
-
-    def _misfits(self, records: Sequence[Record], rows: Rows) -> Tries:
+    def _misfits(self, records: Sequence[Record], rows: RowsOfRecords) -> Tries:
         known: dict[Any, Tried] = {}
         for misfit in rows.misfits:
             record, error = records[misfit.place], DecodingError(str(misfit))
@@ -188,41 +229,70 @@ class _SinkRun(RecordRun):
     narrows = True
 
     def __init__(
-        self,
-        records: Sequence[Record],
-        verdicts: Verdicts,
-        *,
-        on_retry: OnRetry,
-        known: Tries,
-        target: Target,
-        rows: Rows,
-        check: Callable[[Connection, bool], None],
+        self, records: Sequence[Record], verdicts: Verdicts, *, on_retry: OnRetry, known: Tries, draft: Draft
     ) -> None:
         super().__init__(records, verdicts, on_retry=on_retry, known=known)
-        self._target = target
-        self._rows = rows
-        self._refuse_outdated = check
-        self._fit = len(records) - len(rows.misfits)
-        self.is_alone = len(rows) > 0 and rows.mix_numbers(target.layout.counted)
+        self._draft = draft
+        self._fit = len(records) - len(draft.rows.misfits)
+        self.is_alone = draft.is_alone
+
+    def _undecoded(self) -> Sequence[Any]:
+        return range(len(self._all))  # the places of records stand for their values, which are in the rows
 
     def _call(self, records: Any, values: Any) -> None:
-        rows = self._rows if len(records) == self._fit else self._rows.among(self._indices(records))
-        self._target.write(self._connection, rows)
+        rows = self._draft.rows if len(values) == self._fit else self._draft.rows.among(values)
+        self._draft.write(self._connection, rows)
 
     def _check(self, *, is_written: bool) -> None:
-        self._refuse_outdated(self._connection, is_written)
+        """Raise :class:`Outdated` if a table was altered since the rows were made.
+
+        Then neither success nor failure of the write can be trusted.
+        """
+        try:
+            altered = self._draft.altered(self._connection, is_written=is_written)
+        except SQLAlchemyError:  # the transaction has ended, and the error that ended it is being raised
+            return
+        if altered is not None:
+            raise Outdated(f"table {altered} was altered")
 
     @property
     def _connection(self) -> Connection:
         assert isinstance(self._tx, SqlTransaction)  # noqa: S101 - a sink is refused without a SQL database
         return self._tx.connection
 
-    def _indices(self, records: Sequence[Record]) -> list[int]:
-        return [self._index_of[id(record)] for record in records]
+
+class _RouteRun(_SinkRun):
+    """Writes the rows of records in several tables, and gives the parents of refused rows time to come."""
+
+    _verdicts: _RouteVerdicts
+
+    def _decide(self, place: int, attempts: int, error: Exception) -> Again | None:
+        """Return when to try a record again that a foreign key refused, while its parent may be on its way."""
+        if self._verdicts.breaks_reference(error):
+            record = self._all[place]
+            if (after := self._verdicts.wait_for_parent(record, self._last[record.source])) is not None:
+                return Again(after)
+        return super()._decide(place, attempts, error)
+
+    def _ends_before(self, record: Record, error: Exception) -> bool:
+        """Whether the record waits for a parent: that may itself wait for a row of the records before this one."""
+        return self._verdicts.breaks_reference(error) and self._verdicts.waits_with(record)
 
     @cached_property
-    def _index_of(self) -> dict[int, int]:
-        return {id(record): index for index, record in enumerate(self._all)}
+    def _last(self) -> dict[TopicPartition, int]:
+        return {record.source: record.offset for record in self._all}  # offsets ascend in each partition
+
+    def _outcome(self, settled: int, error: Exception | None) -> Handled:
+        if self._verdicts.is_waiting and settled == len(self._all):
+            self._verdicts.forget(self._last)
+        return super()._outcome(settled, error)
+
+    def _parts(self) -> Iterator[tuple[int, int, Sequence[Any] | None]]:
+        """Return all records as one range, even after a failure: the parent of a refused record may be among them."""
+        if self.is_alone or not self._records:
+            yield from super()._parts()
+        else:
+            yield 0, len(self._records), self._values
 
 
 class _SinkVerdicts(Verdicts):
@@ -243,3 +313,55 @@ class _SinkVerdicts(Verdicts):
             offset=record.offset,
             attempts=attempts,
         )
+
+
+_PARENT_WAITS = Backoff(0.1, 2.0, 2.0)
+
+
+class _RouteVerdicts(_SinkVerdicts):
+    """Verdicts that know how long each partition has waited for parents, which another partition may bring.
+
+    All records that are there while their partition waits wait with it: each of their parents has had that time.
+    """
+
+    def __init__(self, name: str, policy: FailurePolicy, router: Router, wait: float) -> None:
+        super().__init__(name, policy)
+        self.breaks_reference = router.breaks_reference
+        self._wait = wait
+        self._waits: dict[TopicPartition, _ParentWait] = {}
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a partition has waited, and its records are not all settled."""
+        return bool(self._waits)
+
+    def waits_with(self, record: Record) -> bool:
+        """Whether the partition of a record that a foreign key refuses waits now."""
+        known = self._waits.get(record.source)
+        has_waited = known is not None and known.first <= record.offset <= known.last and known.seconds >= self._wait
+        return self._wait > 0 and not has_waited
+
+    def wait_for_parent(self, record: Record, last: int) -> float | None:
+        """Return for how long to wait now, with all records up to ``last``; ``None`` if that has been long enough."""
+        known = self._waits.get(record.source)
+        if known is None or not known.first <= record.offset <= known.last:
+            known = _ParentWait(record.offset, last, 0, 0.0)
+        if known.seconds >= self._wait:
+            return None
+        after = min(_PARENT_WAITS.after(known.times + 1), self._wait - known.seconds)
+        self._waits[record.source] = known._replace(times=known.times + 1, seconds=known.seconds + after)
+        return after
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Begin anew: all records that have waited are settled."""
+        for partition in partitions:
+            self._waits.pop(partition, None)
+
+
+class _ParentWait(NamedTuple):
+    """How often, and how many seconds, a partition has waited, and its first and last offset that were there."""
+
+    first: int
+    last: int
+    times: int
+    seconds: float

@@ -66,8 +66,8 @@ def refuse_to_return(name: str, function: Callable[..., object], spec: ListenerS
         )
     if spec.topics.partitions:
         raise ConfigurationError(
-            f"{name} returns records and names its partitions: without a group's assignment nothing tells two "
-            "consumers of a partition apart. Subscribe to the topic instead"
+            f"{name} returns records and names its partitions: without a group's assignment, Kafka cannot "
+            "fence one of two consumers of a partition. Subscribe to the topic instead"
         )
 
 

@@ -45,7 +45,7 @@ _Changes = Annotated[
 ]
 _App = Annotated[
     str | None,
-    typer.Option("--app", metavar="MODULE:APP", help="Replay dead letters to its listeners; otherwise to the sinks."),
+    typer.Option("--app", metavar="MODULE:APP", help="Replay dead letters to its listeners. Default: to the sinks."),
 ]
 _Open = Annotated[bool, typer.Option("--open", help="Open it in the browser.")]
 

@@ -33,7 +33,7 @@ from tidegate.cli.run import load
 from tidegate.cli.serve import LogLevel, log_to_stderr
 from tidegate.core.records import LetterHead, StoredLetter
 from tidegate.errors import ConfigurationError, LedgerError
-from tidegate.ledger.ledger import find_heads
+from tidegate.ledger.letters import find_heads
 from tidegate.operate import plain
 from tidegate.operate.letters import LetterKind, kinds
 from tidegate.settings import Settings
@@ -223,7 +223,7 @@ def show(
     config: Config = None,
     debug: Debug = False,
 ) -> None:
-    """Show one dead letter with its record: text as text, other bytes as base64, nothing that a terminal obeys."""
+    """Show one dead letter with its record: text as text, other bytes as base64, control characters escaped."""
     with reported(debug=debug), opened_ledger(ledger, config) as opened:
         known_group(opened, group)
         parked = opened.dead_letter(group, number)
@@ -248,7 +248,7 @@ def drop(
     config: Config = None,
     debug: Debug = False,
 ) -> None:
-    """Remove dead letters for good. Without --execute it is only shown which."""
+    """Remove dead letters for good. Without --execute, this is a preview."""
     with reported(debug=debug), opened_ledger(ledger, config) as opened:
         known_group(opened, group)
         chosen = _chosen(ids, every=every)
@@ -276,9 +276,10 @@ def replay(
     config: Config = None,
     debug: Debug = False,
 ) -> None:
-    """Give dead letters to their listener once more. Without --execute it is only shown which.
+    """Pass dead letters to their listeners again. Without --execute, this is a preview.
 
-    A letter goes in the transaction that handles its record, so it is handled exactly once. One that fails again stays.
+    The transaction that handles a record also removes its letter, so it is handled exactly once. A letter whose record
+    fails again stays.
     """
     with reported(debug=debug):
         if len(names) > 2:

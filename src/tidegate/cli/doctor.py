@@ -22,9 +22,11 @@ from tidegate.cli.run import load
 from tidegate.core.findings import Clock, Finding, Verdict, this_machine
 from tidegate.core.masks import masked
 from tidegate.core.policies import Delivery
-from tidegate.errors import ConfigurationError, TidegateError
+from tidegate.core.schemas import SchemaRegistry
+from tidegate.errors import ConfigurationError, RegistryUnavailable, TidegateError
 from tidegate.java.runtime import find_java
 from tidegate.kafka.doctor import examine_cluster
+from tidegate.kafka.registry import RegistryClient, open_registry
 from tidegate.ledger import open_ledger
 from tidegate.ledger.ledger import Ledger
 from tidegate.settings import Held, Settings, held_settings, settings_file
@@ -77,6 +79,7 @@ class _Setup:
     kafka: Mapping[str, Any]
     ledger: Callable[[], Ledger[Any]] | None
     listeners: tuple[Listener, ...] = ()
+    registry: SchemaRegistry | None = None
 
 
 def examine(target: str | None, config: Path | None, *, spark: bool) -> Iterator[Finding]:
@@ -100,12 +103,15 @@ def _examine(target: str | None, config: Path | None, *, spark: bool) -> Iterato
     try:
         setup = _of_app(target, settings)
     except TidegateError as error:
-        yield Finding.fault("app", str(error), "fix the module, or its name on the command line")
+        in_settings = "fix the settings; docs/settings.md has every setting"
+        hint = in_settings if target is None else "fix the module, or its name on the command line"
+        yield Finding.fault("app", str(error), hint)
         return
     yield from _packages(setup.listeners)
     yield from _deliveries(setup.listeners)
     yield from _cluster(setup)
     yield from _ledger(setup)
+    yield from _registry(setup)
 
 
 def _of_app(target: str | None, settings: Settings) -> _Setup:
@@ -113,12 +119,12 @@ def _of_app(target: str | None, settings: Settings) -> _Setup:
     if target is None and not settings.sink:
         url = settings.ledger.url
         opens = None if url is None else lambda: open_ledger(url, prefix=settings.ledger.prefix)
-        return _Setup(settings.kafka.configuration(), opens)
+        return _Setup(settings.kafka.configuration(), opens, registry=open_registry(settings.registry))
     app = configured(settings) if target is None else load(target)
     if not isinstance(app, App):
         raise ConfigurationError(f"{target} is of type {type(app).__name__}, and only an App can be examined")
     ledger = app.ledger
-    return _Setup(app.kafka, None if ledger is None else lambda: ledger, tuple(app.listeners))
+    return _Setup(app.kafka, None if ledger is None else lambda: ledger, tuple(app.listeners), app.registry)
 
 
 def _packages(listeners: tuple[Listener, ...]) -> Iterator[Finding]:
@@ -127,12 +133,12 @@ def _packages(listeners: tuple[Listener, ...]) -> Iterator[Finding]:
 
 
 def _deliveries(listeners: tuple[Listener, ...]) -> Iterator[Finding]:
-    """Warn of deliveries weaker than exactly-once: they are a choice that is easily forgotten."""
+    """Warn of deliveries weaker than exactly-once, because such a setting is easily forgotten."""
     means = {Delivery.AT_LEAST_ONCE: "a crash may repeat records", Delivery.AT_MOST_ONCE: "a crash may lose records"}
     for each in listeners:
         if (chosen := each.spec.delivery) in means:
             said = f"group {each.spec.group!r} is {chosen.value}: {means[chosen]}"
-            yield Finding.warning("delivery", said, "leave delivery out, or say exactly-once, unless that is meant")
+            yield Finding.warning("delivery", said, "leave delivery out, or set exactly-once, unless this is intended")
 
 
 def _cluster(setup: _Setup) -> Iterator[Finding]:
@@ -164,11 +170,24 @@ def _ledger(setup: _Setup) -> Iterator[Finding]:
         yield from examine_ledger(ledger)
 
 
+def _registry(setup: _Setup) -> Iterator[Finding]:
+    """Check the schema registry, if one is named."""
+    registry = setup.registry
+    if not isinstance(registry, RegistryClient):
+        return
+    try:
+        count = len(registry.subjects())
+    except RegistryUnavailable as error:
+        yield Finding.fault("registry", str(error), "check the address, the login and the certificates in [registry]")
+        return
+    yield Finding.ok("registry", f"{registry} answers; it has {count} subject{'' if count == 1 else 's'}")
+
+
 _Target = Annotated[
     str | None,
     typer.Argument(metavar="[MODULE:APP]", help="The app, such as shop:app; without it what the settings name."),
 ]
-_Spark = Annotated[bool, typer.Option("--spark", help="A pipeline is to run here: Java and PySpark have to be there.")]
+_Spark = Annotated[bool, typer.Option("--spark", help="Also check Java and PySpark, which a pipeline needs.")]
 
 
 @app.command("doctor")

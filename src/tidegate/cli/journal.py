@@ -221,7 +221,7 @@ def _time(text: str | None) -> datetime | None:
 
 _Verified = Annotated[
     str | None,
-    typer.Argument(metavar="[GROUP]", help="One group; otherwise all of them.", autocompletion=complete_groups),
+    typer.Argument(metavar="[GROUP]", help="Only this group. Default: all groups.", autocompletion=complete_groups),
 ]
 _BREAK_COLUMNS = (
     Heading("group"),
@@ -241,7 +241,7 @@ def verify(
     config: Config = None,
     debug: Debug = False,
 ) -> None:
-    """Prove from the journal that nothing was skipped or repeated without an entry; ends with code 1 if that fails.
+    """Check in the journal that nothing was skipped or repeated without an entry; exit code 1 if it was.
 
     Example: tidegate verify billing
     """
@@ -278,7 +278,7 @@ def _verification_members(group: str, found: Verification) -> dict[str, Any]:
 
 _Pruned = Annotated[
     str | None,
-    typer.Argument(metavar="[GROUP]", help="One group; otherwise all of them.", autocompletion=complete_groups),
+    typer.Argument(metavar="[GROUP]", help="Only this group. Default: all groups.", autocompletion=complete_groups),
 ]
 _OlderThan = Annotated[
     str | None,
@@ -298,9 +298,9 @@ def prune(
     config: Config = None,
     debug: Debug = False,
 ) -> None:
-    """Delete old entries of the journal; a preview, unless --execute is given.
+    """Delete old entries of the journal. Without --execute, this is a preview.
 
-    Consumers do so by themselves, by the setting ledger.limits.retention. The last entry of each position stays.
+    Consumers delete them too, as set by ledger.limits.retention. The last entry of each position stays.
 
     Example: tidegate prune billing --older-than 30d --execute
     """

@@ -17,7 +17,14 @@ from typer.core import TyperCommand, TyperGroup
 
 from tidegate.core.masks import has_secret, masked
 from tidegate.core.text import harmless
-from tidegate.errors import BrokerUnavailable, ConfigurationError, LedgerUnavailable, SendAgain, TidegateError
+from tidegate.errors import (
+    BrokerUnavailable,
+    ConfigurationError,
+    LedgerUnavailable,
+    RegistryUnavailable,
+    SendAgain,
+    TidegateError,
+)
 
 if TYPE_CHECKING:  # every command imports this module: what only some of them need is imported where it is used
     from tidegate.core.positions import GroupState
@@ -76,7 +83,7 @@ class ExitCode(IntEnum):
         match error:
             case ConfigurationError():
                 return cls.CONFIGURATION
-            case LedgerUnavailable() | BrokerUnavailable() | SendAgain():
+            case LedgerUnavailable() | BrokerUnavailable() | RegistryUnavailable() | SendAgain():
                 return cls.UNREACHABLE
             case KeyboardInterrupt():
                 return cls.INTERRUPTED
@@ -136,15 +143,15 @@ COMMANDS = {
         "Show what happened to the positions of a group, the newest entries last; with --json one object in each line.",
     ),
     "pause": CommandModule(
-        "positions", "Pause a group, for all its consumers and across restarts; a preview, unless --execute is given."
+        "positions", "Pause a group, for all its consumers and across restarts. Without --execute, this is a preview."
     ),
     "pipeline": CommandModule("pipeline", "Kafka → DataFrame → table, on Spark, as a file describes it."),
     "positions": CommandModule("positions", "List the positions of a group, and move them by hand."),
     "produce": CommandModule(
         "topics", "Send each line of standard input as a record; stop with an error if one is not delivered."
     ),
-    "prune": CommandModule("journal", "Delete old entries of the journal; a preview, unless --execute is given."),
-    "resume": CommandModule("positions", "Let a paused group continue; a preview, unless --execute is given."),
+    "prune": CommandModule("journal", "Delete old entries of the journal. Without --execute, this is a preview."),
+    "resume": CommandModule("positions", "Let a paused group continue. Without --execute, this is a preview."),
     "run": CommandModule(
         "run",
         "Run the listeners of an app, or the sinks of tidegate.toml, until SIGTERM or SIGINT, or until all caught up.",
@@ -156,7 +163,7 @@ COMMANDS = {
     "topics": CommandModule("topics", "Topics: their partitions, replicas and settings."),
     "verify": CommandModule(
         "journal",
-        "Prove from the journal that nothing was skipped or repeated without an entry; ends with code 1 if that fails.",
+        "Check in the journal that nothing was skipped or repeated without an entry; exit code 1 if it was.",
     ),
 }
 """The commands, which are imported when they are called: each needs other packages, and some of these are large."""
@@ -266,9 +273,9 @@ def _tidegate(
     """Kafka records into a database, exactly once."""
 
 
-Kafka = Annotated[str | None, typer.Option(metavar="ADDRESS", help="A broker; otherwise as the settings say.")]
+Kafka = Annotated[str | None, typer.Option(metavar="ADDRESS", help="A broker. Default: from the settings.")]
 NoKafka = Annotated[bool, typer.Option("--no-kafka", help="Ask the ledger alone.")]
-Config = Annotated[Path | None, typer.Option(help="The settings; otherwise tidegate.toml here, if there is one.")]
+Config = Annotated[Path | None, typer.Option(help="The settings file. Default: tidegate.toml here, if it exists.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON, for programs.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
@@ -309,7 +316,7 @@ def _client_settings(kafka: str | None, config: Path | None) -> dict[str, Any]:
 
 LedgerUrl = Annotated[
     str | None,
-    typer.Option("--ledger", metavar="URL", help="The ledger, without a password; otherwise as the settings say."),
+    typer.Option("--ledger", metavar="URL", help="The ledger's URL, without a password. Default: from the settings."),
 ]
 
 

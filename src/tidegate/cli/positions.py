@@ -185,7 +185,7 @@ def rewind(
     config: Config = None,
     debug: Debug = False,
 ) -> None:
-    """Move positions back, so that records are read again; a preview, unless --execute is given.
+    """Move positions back, so that records are read again. Without --execute, this is a preview.
 
     Examples: tidegate positions rewind billing orders --to 2026-11-01T00:00:00Z;
     tidegate positions rewind billing orders --partition 3 --to -100 --execute --reason "wrong prices"
@@ -214,7 +214,7 @@ def skip(
     config: Config = None,
     debug: Debug = False,
 ) -> None:
-    """Move positions forward, past records that will not be read; a preview, unless --execute is given.
+    """Move positions forward, past records that will not be read. Without --execute, this is a preview.
 
     Examples: tidegate positions skip billing orders --to latest;
     tidegate positions skip billing orders --partition 3 --to +1 --execute --reason "cannot be parsed"
@@ -277,7 +277,7 @@ def pause(
     config: Config = None,
     debug: Debug = False,
 ) -> None:
-    """Pause a group, for all its consumers and across restarts; a preview, unless --execute is given.
+    """Pause a group, for all its consumers and across restarts. Without --execute, this is a preview.
 
     Example: tidegate pause billing --execute --reason "the bank is closed"
     """
@@ -298,7 +298,7 @@ def resume(
     config: Config = None,
     debug: Debug = False,
 ) -> None:
-    """Let a paused group continue; a preview, unless --execute is given.
+    """Let a paused group continue. Without --execute, this is a preview.
 
     Example: tidegate resume billing --execute
     """

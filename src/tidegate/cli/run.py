@@ -218,7 +218,7 @@ _Target = Annotated[
 ]
 _WorkerCount = Annotated[int, typer.Option(min=1, help="How many processes share the work.")]
 _UntilCaughtUp = Annotated[bool, typer.Option("--until-caught-up", help="Stop at the end of the logs.")]
-_Config = Annotated[Path | None, typer.Option(help="The settings; otherwise tidegate.toml here, if there is one.")]
+_Config = Annotated[Path | None, typer.Option(help="The settings file. Default: tidegate.toml here, if it exists.")]
 _Level = Annotated[LogLevel, typer.Option(help="From which level on to log.")]
 _Port = Annotated[
     int | None,

@@ -36,6 +36,7 @@ from tidegate.sandbox.mysql import MySQL
 from tidegate.sandbox.ports import is_free, listener_on
 from tidegate.sandbox.postgres import Postgres
 from tidegate.sandbox.redis import Redis
+from tidegate.sandbox.registry import Registry
 from tidegate.sandbox.server import Server
 
 __all__ = ["SandboxFile", "SandboxServer", "sandbox"]
@@ -56,6 +57,7 @@ class SandboxServer(StrEnum):
     MARIADB = "mariadb"
     MYSQL = "mysql"
     REDIS = "redis"
+    REGISTRY = "registry"
 
 
 class _Kind(NamedTuple):
@@ -71,6 +73,7 @@ _KINDS = {
     SandboxServer.MARIADB: _Kind(MariaDB, 3306, "pymysql", "mysql"),
     SandboxServer.MYSQL: _Kind(MySQL, 3306, "pymysql", "mysql"),
     SandboxServer.REDIS: _Kind(Redis, 6379, "redis", "redis"),
+    SandboxServer.REGISTRY: _Kind(Registry, 8081, "http", ""),
 }
 
 
@@ -152,7 +155,7 @@ def _with_line(lines: list[str], setting: Setting, *, has_section: bool) -> list
 
 
 def _described(setting: Setting) -> str:
-    return "cluster" if setting.section == "kafka" else "ledger"
+    return {"kafka": "cluster", "registry": "schema registry"}.get(setting.section, "ledger")
 
 
 _Servers = Annotated[
@@ -258,6 +261,8 @@ def _settings(made: Mapping[SandboxServer, Server]) -> list[Setting]:
             found.append(Setting("ledger", "url", _SQLITE, is_suggestion=True))
         found.append(Setting("kafka", "bootstrap", f"localhost:{kafka.port}"))
         found.append(Setting("kafka", "create_topics", value=True, is_suggestion=True))
+    if isinstance(registry := made.get(SandboxServer.REGISTRY), Registry):
+        found.append(Setting("registry", "url", registry.url))
     return found
 
 
@@ -285,7 +290,7 @@ def _say_what_next(made: Mapping[SandboxServer, Server], directory: Path) -> Non
         said("  tidegate topics create orders")
         said("""  echo '{"id": 1, "total": 9.99}' | tidegate produce orders --json""")
         said("  tidegate consume orders")
-    said(f"Ctrl-C ends it; the data stays in {directory}, which you may remove to begin anew")
+    said(f"Ctrl-C ends it; the data stays in {directory}, which you can delete to start from scratch")
 
 
 def _watch(made: Mapping[SandboxServer, Server]) -> None:

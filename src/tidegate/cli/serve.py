@@ -159,7 +159,7 @@ def _server(host: str, port: int, pages: dict[str, Page]) -> ThreadingTCPServer:
 class _OpenConnections:
     """The connections of a server. Each has a thread, so there are few of them, and none is open for long.
 
-    A timeout of a socket would not do: it begins anew with each byte.
+    A timeout of a socket would not do: it starts again with each byte.
     """
 
     def __init__(self) -> None:

@@ -35,7 +35,7 @@ _Group = Annotated[
     str | None,
     typer.Argument(metavar="[GROUP]", help="One group, with its partitions.", autocompletion=complete_groups),
 ]
-_Watch = Annotated[bool, typer.Option("--watch", "-w", help="Go on showing it, until SIGINT.")]
+_Watch = Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it until SIGINT.")]
 _Every = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="With --watch: how often.")]
 _Window = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="The period over which states are judged.")]
 _Member = Annotated[

@@ -97,7 +97,7 @@ class LineReader:
 
     def __init__(self, *, is_json: bool = False, key: str | None = None, separator: str | None = None) -> None:
         if key is not None and not is_json:
-            raise ConfigurationError("--key looks into JSON; for plain lines give --separator, or say --json as well")
+            raise ConfigurationError("--key names a field of JSON; for plain lines use --separator, or add --json")
         if separator is not None and is_json:
             raise ConfigurationError("--separator is for plain lines; in JSON the key is found with --key")
         if separator == "":
@@ -237,18 +237,16 @@ def describe_topic(
 
 _NewTopic = Annotated[str, typer.Argument(metavar="NAME", help="The new topic.")]
 _Partitions = Annotated[
-    int | None, typer.Option(min=1, max=100_000, help="How many partitions; otherwise as the broker chooses.")
+    int | None, typer.Option(min=1, max=100_000, help="The number of partitions. Default: the broker's.")
 ]
-_Replication = Annotated[
-    int | None, typer.Option(min=1, help="How many brokers keep each of them; otherwise as the broker chooses.")
-]
+_Replication = Annotated[int | None, typer.Option(min=1, help="The number of replicas of each. Default: the broker's.")]
 _TopicConfig = Annotated[
     list[str] | None,
     typer.Option("--config", metavar="KEY=VALUE", help="A setting of the topic; may be given again."),
 ]
 _SettingsFile = Annotated[
     Path | None,
-    typer.Option("--settings", help="The settings; otherwise tidegate.toml here, if there is one."),
+    typer.Option("--settings", help="The settings file. Default: tidegate.toml here, if it exists."),
 ]
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from tidegate.core.batches import Batch
 from tidegate.core.positions import GroupState
-from tidegate.core.records import Record, TopicPartition
+from tidegate.core.records import Record, RecordColumns, TopicPartition
 from tidegate.core.work import Claim, Span
 
 __all__ = [
@@ -135,7 +135,7 @@ State: TypeAlias = Claiming | Reading | Reclaiming | StoodDown
 class Received(NamedTuple):
     """The usable records of one fetch, and the commands that read the dropped ones again."""
 
-    records: list[Record]
+    runs: list[RecordColumns]
     commands: list[Command]
 
 
@@ -201,25 +201,22 @@ class Assignment:
         state = self._states.get(partition)
         return type(state) is Reading and state.generation <= since
 
-    def received(self, records: Iterable[Record], since: int) -> Received:
+    def received(self, runs: Iterable[RecordColumns], since: int) -> Received:
         """Select the usable records of a fetch that started at generation ``since``.
 
         If the reading of a partition started anew during the fetch, its records may come from before or after that,
         and cannot be told apart. They are all dropped and read again.
         """
-        usable: list[Record] = []
+        usable: list[RecordColumns] = []
         again: dict[TopicPartition, Reading] = {}
-        topic, number, state = "", -1, None
-        for record in records:
-            if record[1] != number or record[0] != topic:  # by index, which is faster: every record passes through here
-                topic, number = record.topic, record.partition
-                state = self._states.get(record.source)
+        for run in runs:
+            state = self._states.get(run.source)
             if type(state) is not Reading:
                 continue
             if state.generation > since:
-                again[record.source] = state
-            elif record[2] >= state.position:
-                usable.append(record)
+                again[run.source] = state
+            elif (wanted := run.behind(state.position)) is not None:
+                usable.append(wanted)
         return Received(usable, [SeekTo(tp, again[tp].position, again[tp].generation) for tp in sorted(again)])
 
     def holds(self, batch: Batch) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, count
 from operator import itemgetter
@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 from tidegate.core.arguments import Accepts, ByteCount, Count, Seconds, convert_arguments, kind_of
 from tidegate.core.policies import Backoff, Park, StepOver
-from tidegate.core.records import Record, TopicPartition
+from tidegate.core.records import Record, RecordColumns, Records, TopicPartition
 from tidegate.core.work import Span
 
 __all__ = [
@@ -82,7 +82,7 @@ class Batch(NamedTuple):
 
     generation: int
     span: Span
-    records: tuple[Record, ...]
+    records: Sequence[Record]
     tries: Tries = NO_TRIES
 
     def cut(self, count: int) -> tuple[Batch, Batch]:
@@ -166,7 +166,6 @@ class _Buffer:
             "generation",
             "records",
             "since",
-            "sizes",
             "start",
             "taken_back",
             "tries",
@@ -178,8 +177,7 @@ class _Buffer:
     def __init__(self, position: int, generation: int) -> None:
         self.start = self.end = position
         self.generation = generation
-        self.records: list[Record] = []
-        self.sizes: list[int] = []  # the bytes of each
+        self.records = Records()
         self.bytes = 0
         self.since = 0.0
         self.hand_out()
@@ -236,26 +234,18 @@ class Batching:
         for tp in partitions:
             self._buffers.pop(tp, None)
 
-    def add(self, records: Iterable[Record], now: float) -> None:
-        """Add records, which come in offset order. Ignore those seen before and those of partitions not started."""
-        # Every record passes through here. For speed, records are unpacked at once and list methods are looked up once.
-        last, buffer = ("", -1), None
-        for record in records:
-            topic, number, offset, key, value, _, _ = record
-            if number != last[1] or topic != last[0]:
-                last = topic, number
-                buffer = self._buffers.get(TopicPartition(topic, number))
-                if buffer is not None:
-                    keep, measure = buffer.records.append, buffer.sizes.append
-            if buffer is None or offset < buffer.end:
+    def add(self, runs: Iterable[RecordColumns], now: float) -> None:
+        """Add records. Ignore those seen before and those of partitions not started."""
+        for run in runs:
+            buffer = self._buffers.get(run.source)
+            fresh = None if buffer is None else run.behind(buffer.end)
+            if buffer is None or fresh is None:
                 continue
             if buffer.start == buffer.end:
                 buffer.since = now
-            size = (len(value) if value else 0) + (len(key) if key else 0)
-            keep(record)
-            measure(size)
-            buffer.bytes += size
-            buffer.end = offset + 1
+            buffer.records = Records.joined([buffer.records, Records([fresh])])
+            buffer.bytes += sum(fresh.sizes)
+            buffer.end = fresh.end
 
     def reached(self, partition: TopicPartition, offset: int, now: float) -> None:
         """Note that the source continues at ``offset``: there are no more records before it."""
@@ -314,7 +304,7 @@ class Batching:
         buffer = self._buffer_of(batch)
         if buffer is None:
             return False
-        buffer.records, buffer.sizes, buffer.bytes, buffer.end, buffer.tries = [], [], 0, batch.span.end, NO_TRIES
+        buffer.records, buffer.bytes, buffer.end, buffer.tries = Records(), 0, batch.span.end, NO_TRIES
         self._restore(buffer, batch)
         buffer.until, buffer.waiting = until, buffer.bytes
         return True
@@ -330,10 +320,9 @@ class Batching:
 
     @staticmethod
     def _restore(buffer: _Buffer, batch: Batch) -> None:
-        sizes = [record.size for record in batch.records]
-        buffer.records[:0] = batch.records
-        buffer.sizes[:0] = sizes
-        buffer.bytes += sum(sizes)
+        records = Records.of(batch.records)
+        buffer.records = Records.joined([records, buffer.records])
+        buffer.bytes += sum(records.sizes)
         buffer.start = batch.span.start
         buffer.since = -math.inf  # it was old enough before
         buffer.tries = {**buffer.tries, **batch.tries} if buffer.tries else batch.tries
@@ -347,13 +336,11 @@ class Batching:
                 yield self._next(tp, buffer)
 
     def _next(self, partition: TopicPartition, buffer: _Buffer) -> Batch:
-        records = buffer.records
         count, size = self._fitting(buffer)
-        taken = tuple(records[:count])
+        taken, buffer.records = buffer.records[:count], buffer.records[count:]
         # The last batch of the buffer ends where reading ended, which covers trailing offsets without records. Any
         # other batch ends behind its last record.
-        end = buffer.end if count == len(records) else taken[-1].offset + 1
-        del records[:count], buffer.sizes[:count]
+        end = taken.end if buffer.records else buffer.end
         buffer.bytes -= size
         span = Span(partition, buffer.start, end, count)
         before, after = _parted(buffer.tries, end)
@@ -367,7 +354,7 @@ class Batching:
         """Return how many of the first records fit into one batch, and their bytes."""
         if len(buffer.records) <= self._bounds.count and buffer.bytes <= self._bounds.bytes:
             return len(buffer.records), buffer.bytes
-        sizes = buffer.sizes[: self._bounds.count]
+        sizes = buffer.records[: self._bounds.count].sizes
         fitting = bisect_right(list(accumulate(sizes)), self._bounds.bytes)
         sizes = sizes[: max(fitting, 1)]
         return len(sizes), sum(sizes)
@@ -443,14 +430,22 @@ class Pacing:
         if turn:
             for each in self._paces.values():
                 each.alone = each.alone and each.suspect > 0
+        spans = list(spans)
+        share = sum(span.records for span in spans) / max(len(spans), 1)
         for span in spans:
-            if turn > TURN:
-                self._paces.setdefault(span.partition, _Pace(span.records))
             pace = self._paces.get(span.partition)
+            before = pace.limit if pace is not None else 0
+            if turn > TURN:
+                pace = self._paces.setdefault(span.partition, _Pace(span.records))
             if pace is None or span.end < pace.suspect:
                 continue
             pace.conflicts = pace.suspect = 0
-            pace.limit = max(1, int(span.records * TURN / turn)) if turn > TURN else pace.limit * 2
+            if turn > TURN:
+                pace.limit = max(1, int(span.records * TURN / turn))
+                if span.records < share:  # the others took the time; without this, a limit that is small stays small
+                    pace.limit = max(pace.limit, min(2 * before, int(share * TURN / turn)))
+                continue
+            pace.limit *= 2
             if pace.limit >= pace.whole:
                 del self._paces[span.partition]
 

@@ -10,8 +10,11 @@ from tidegate.core.arguments import Accepts
 from tidegate.core.text import is_text
 
 __all__ = [
+    "BASE64",
     "COMMA",
     "EMPTY",
+    "PLACEHOLDER",
+    "DecimalText",
     "Delimiter",
     "EpochUnit",
     "FieldPath",
@@ -20,6 +23,7 @@ __all__ = [
     "TypeName",
     "TypeWord",
     "UnknownFields",
+    "Unrouted",
     "WrittenType",
     "written_type",
 ]
@@ -56,6 +60,22 @@ class EpochUnit(Enum):
     MICROSECONDS = "us"
 
 
+PLACEHOLDER = "__debezium_unavailable_value"
+"""What Debezium writes, by default, for a value that it did not get."""
+
+
+class DecimalText(StrEnum):
+    """What text stands for in a decimal of a change event without a schema."""
+
+    BASE64 = "base64"
+    """The unscaled number in base64; the column has the scale."""
+    DIGITS = "digits"
+    """The number itself."""
+
+
+BASE64 = DecimalText.BASE64
+
+
 class Tombstones(StrEnum):
     """What to do with a record without a value."""
 
@@ -74,6 +94,15 @@ class UnknownFields(StrEnum):
     """Leave these fields out."""
     REFUSE = "refuse"
     """Treat the record as a misfit."""
+
+
+class Unrouted(StrEnum):
+    """What to do with a record that goes into no table."""
+
+    REFUSE = "refuse"
+    """Treat it as a misfit."""
+    IGNORE = "ignore"
+    """Ignore it."""
 
 
 _NAMES = {name.value: name for name in TypeName}

@@ -70,7 +70,9 @@ class Masked:
 def shown(key: str, value: object) -> Any:
     """Return the value of the setting ``key`` with secrets masked."""
     match value:
-        case None | bool() | int() | float() if not _SECRET_KEY.search(key):
+        case None:  # a secret that is not set is none
+            return None
+        case bool() | int() | float() if not _SECRET_KEY.search(key):
             return value
         case Masked():
             return value.shown()

@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 
 from tidegate.core.journal import OPEN_FOR, WRITTEN_LATE, Bucket, Entry, Kind, bucket_begin
 from tidegate.core.records import TopicPartition
-from tidegate.core.work import Advance, Claim, Move, Work
+from tidegate.core.work import Advance, Claim, Move, Work, lasting
 from tidegate.errors import IdentityChanged
 
 __all__ = [
@@ -144,7 +144,7 @@ class Position(NamedTuple):
             self.next_offset,
             self.epoch + 1,
             owner,
-            None,
+            lasting(self.token),
             self.seq + 1,
             self.identity,
             self.deployment,

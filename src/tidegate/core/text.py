@@ -10,7 +10,7 @@ from typing import TypeGuard
 
 from tidegate.errors import ConfigurationError
 
-__all__ = ["harmless", "is_text", "seconds_in", "seconds_of"]
+__all__ = ["harmless", "is_text", "is_utf8", "seconds_in", "seconds_of"]
 
 
 def is_text(given: object) -> TypeGuard[str]:
@@ -18,6 +18,15 @@ def is_text(given: object) -> TypeGuard[str]:
     would otherwise be accepted where the same word has another meaning.
     """
     return isinstance(given, str) and not isinstance(given, Enum)
+
+
+def is_utf8(data: bytes) -> bool:
+    """Return whether bytes are text in UTF-8."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def harmless(text: str) -> str:

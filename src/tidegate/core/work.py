@@ -11,7 +11,7 @@ from tidegate.core.arguments import argument
 from tidegate.core.records import Record, TopicPartition
 from tidegate.errors import ConfigurationError
 
-__all__ = ["Advance", "Claim", "Move", "Span", "Work"]
+__all__ = ["Advance", "Claim", "Move", "Span", "Work", "lasting"]
 
 
 class Span(NamedTuple):
@@ -19,12 +19,15 @@ class Span(NamedTuple):
 
     ``end`` is where reading continues. Compaction and transaction markers leave gaps, so ``records`` can be smaller
     than ``end - start``, even 0.
+
+    ``digest`` identifies what the span covers where its numbers alone do not: the planned offsets of a query's batch.
     """
 
     partition: TopicPartition
     start: int
     end: int
     records: int = 0
+    digest: str | None = None
 
     def __str__(self) -> str:
         return f"{self.partition}@[{self.start}, {self.end})"
@@ -60,8 +63,9 @@ class Work(NamedTuple):
 
     The token identifies the work, not the attempt: the same group, epochs, spans and move give the same token, so that
     a retry can see that the work was already committed. The move is part of it, so that processed records are not
-    mistaken for lost ones. With ``hasty``, the transaction reports conflicts early instead of waiting for locks, so
-    that the caller can retry with fewer records.
+    mistaken for lost ones. Spans with a digest give the same token in every epoch, and claims keep it: the next run of
+    a query has to recognize the batch that the last one committed. With ``hasty``, the transaction reports conflicts
+    early instead of waiting for locks, so that the caller can retry with fewer records.
     """
 
     group: str
@@ -149,6 +153,17 @@ class Work(NamedTuple):
 
 
 def _token(group: str, steps: list[Advance], move: Move) -> str:
-    parts = [(*step.span.partition, step.span.start, step.span.end, step.claim.epoch) for step in steps]
+    parts = [
+        (*step.span.partition, step.span.start, step.span.end, step.span.digest or step.claim.epoch) for step in steps
+    ]
     name = repr((group, move.value, parts))
-    return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
+    token = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
+    return _LASTING + token if all(step.span.digest for step in steps) else token
+
+
+_LASTING = "batch:"
+
+
+def lasting(token: str | None) -> str | None:
+    """Return the token if claims keep it: that of spans with a digest."""
+    return token if token is not None and token.startswith(_LASTING) else None

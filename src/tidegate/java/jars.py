@@ -1,4 +1,4 @@
-"""Downloads jars by their Maven coordinates, with Apache Ivy, which this package contains, and caches them."""
+"""Downloads jars and archives by their Maven coordinates, with Apache Ivy, which this package contains; caches them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import importlib.util
 import os
 import re
 import subprocess
+import tarfile
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree
 from xml.sax.saxutils import quoteattr
 
 from tidegate.errors import ConfigurationError
@@ -21,6 +23,10 @@ from tidegate.java.runtime import find_java
 __all__ = ["Jars", "pyspark_jars"]
 
 _IVY = Path(__file__).with_name("ivy-2.5.3.jar")
+_CENTRAL = (
+    "<ivysettings><settings defaultResolver='central'/><resolvers><ibiblio name='central' m2compatible='true'/>"
+    "</resolvers></ivysettings>"
+)
 _FETCH_SECONDS = 900.0
 _TAIL_LINES = 15
 _FOUND = re.compile(r"\s+found \S+#")
@@ -41,14 +47,16 @@ class Jars:
     """A set of jars to download, with their dependencies.
 
     ``folder`` is their folder inside the cache. ``coordinates`` are ``group:artifact:version``. ``needed_by`` names the
-    program that needs them, for errors about Java. ``excluded`` is a group whose jars are left out. ``otherwise`` is
-    advice in the error message for a machine without a network.
+    program that needs them, for errors about Java. ``excluded`` is a group whose jars are left out. ``archive`` is the
+    classifier of a ``tar.gz`` that already holds all dependencies: it is downloaded instead of jars, and unpacked.
+    ``otherwise`` is advice in the error message for a machine without a network.
     """
 
     folder: str
     coordinates: tuple[str, ...]
     needed_by: str
     excluded: str | None = None
+    archive: str | None = None
     otherwise: str = ""
 
     def fetched(self, settings: str | None = None, *, unless: Callable[[Path], bool] = lambda _: False) -> Path:
@@ -73,15 +81,22 @@ class Jars:
     def _fetch(self, staging: Path, settings: str | None, unless: Callable[[Path], bool]) -> Path:
         jars = staging / "jars"
         _, name, version = self.coordinates[0].split(":")
+        file = f"{name}-{version}-{self.archive}.tar.gz" if self.archive else f"{name}-{version}.jar"
+        settings = str(_without_poms(staging, settings)) if self.archive else settings
         with downloading(f"{name} {version}") as tell:
             status, output = self._run_ivy(staging, settings, tell)
-            if status != "0" or not (jars / f"{name}-{version}.jar").exists():
+            if status != "0" or not (jars / file).exists():
                 tail = "\n".join([line for line in output.splitlines() if line.strip()][-_TAIL_LINES:])
                 raise ConfigurationError(
                     f"The jars of {self.coordinates[0]} could not be fetched (Ivy: {status}). The first start on a "
                     "machine needs the network; behind a mirror, set TIDEGATE_IVY_SETTINGS to an Ivy settings file. "
-                    f"{self.otherwise}The end of what Ivy said:\n{tail}"
+                    f"{self.otherwise}The end of Ivy's output:\n{tail}"
                 )
+        if self.archive:
+            unpacked = staging / "unpacked"
+            with tarfile.open(jars / file) as archive:
+                archive.extractall(unpacked, filter="data")
+            return unpacked
         for jar in filter(unless, jars.glob("*.jar")):
             jar.unlink()
         return jars
@@ -92,7 +107,7 @@ class Jars:
         pattern = f"{staging}/jars/[artifact]-[revision](-[classifier]).[ext]"
         command = [str(find_java(self.needed_by)), "-jar", str(_IVY), "-cache", str(staging / "ivy")]
         command += ["-settings", settings] if settings else []
-        command += ["-ivy", str(module), "-confs", "default", "-types", "jar", "bundle", "-retrieve", pattern]
+        command += ["-ivy", str(module), "-confs", "default", "-types", "jar", "bundle", "tar.gz", "-retrieve", pattern]
         with subprocess.Popen(  # noqa: S603 - java, found where launchers look for it
             command,
             stdin=subprocess.DEVNULL,
@@ -120,13 +135,37 @@ class Jars:
         lines = []
         for coordinate in self.coordinates:
             org, name, version = map(quoteattr, coordinate.split(":"))
-            lines.append(f"<dependency org={org} name={name} rev={version} conf='default->default'/>")
+            whole = f" transitive='false'><artifact name={name} type='tar.gz' ext='tar.gz' m:classifier="
+            what = f"{whole}{quoteattr(self.archive)}/></dependency>" if self.archive else "/>"
+            lines.append(f"<dependency org={org} name={name} rev={version} conf='default->default'{what}")
         lines += [f"<exclude org={quoteattr(self.excluded)}/>"] if self.excluded else []
         return (
-            "<ivy-module version='2.0'><info organisation='tidegate' module='jars'/>"
+            "<ivy-module version='2.0' xmlns:m='http://ant.apache.org/ivy/maven'>"
+            "<info organisation='tidegate' module='jars'/>"
             f"<configurations><conf name='default'/></configurations><dependencies>{''.join(lines)}</dependencies>"
             "</ivy-module>"
         )
+
+
+def _without_poms(staging: Path, given: str | None) -> Path:
+    """Write Ivy settings that ignore POMs, because the POM of an archive may have a parent that was never published.
+
+    They are the given settings, or else those of Maven Central, except that Maven repositories use no POMs.
+    """
+    if given is None:
+        root = ElementTree.fromstring(_CENTRAL)  # noqa: S314 - our own text
+    else:
+        try:
+            root = ElementTree.parse(given).getroot()  # noqa: S314 - the user's own file
+        except ElementTree.ParseError as error:
+            raise ConfigurationError(f"{given} is not an Ivy settings file: {error}") from None
+        folder = str(Path(given).parent.absolute())  # the new file is elsewhere, and paths may be relative to the old
+        root.insert(0, ElementTree.Element("property", name="ivy.settings.dir", value=folder))
+    for resolver in root.iter("ibiblio"):
+        resolver.set("usepoms", "false")
+    written = staging / "settings.xml"
+    written.write_text(ElementTree.tostring(root, encoding="unicode"))
+    return written
 
 
 def _followed(ivy: subprocess.Popen[str], tell: Callable[[str], None]) -> str:

@@ -36,7 +36,7 @@ def find_java(needed_by: str) -> Path:
         )
     version = _version(found)
     if version is None:
-        raise ConfigurationError(f"{needed_by} needs Java, and {found} does not say which version it is. {advice}.")
+        raise ConfigurationError(f"{needed_by} needs Java, and {found} does not report its version. {advice}.")
     if version < _MINIMUM:
         raise ConfigurationError(f"{needed_by} needs Java {_MINIMUM}, and {found} is Java {version}. {advice}.")
     return Path(found)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tidegate.kafka.own_loop import OwnLoop
     from tidegate.kafka.partitioners import Partitioning, java_partition
     from tidegate.kafka.producer import OnWeakTopic, Producer, TopicProducer, Weakness, WeakTopic
+    from tidegate.kafka.registry import RegistryClient, RegistrySettings
+    from tidegate.kafka.serializers import SchemaSerializer
     from tidegate.kafka.transactions import KafkaTransaction
 else:
     __getattr__ = lazy_names(
@@ -36,6 +38,8 @@ else:
             "kafka.own_loop": ("OwnLoop",),
             "kafka.partitioners": ("Partitioning", "java_partition"),
             "kafka.producer": ("OnWeakTopic", "Producer", "TopicProducer", "Weakness", "WeakTopic"),
+            "kafka.registry": ("RegistryClient", "RegistrySettings"),
+            "kafka.serializers": ("SchemaSerializer",),
             "kafka.transactions": ("KafkaTransaction",),
         },
     )
@@ -51,6 +55,9 @@ __all__ = [
     "Partitioning",
     "Producer",
     "ProducerMetrics",
+    "RegistryClient",
+    "RegistrySettings",
+    "SchemaSerializer",
     "SendListener",
     "TopicProducer",
     "Undelivered",

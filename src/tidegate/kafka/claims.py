@@ -123,7 +123,7 @@ class Lookout:
         if not others:
             return {} if own else None
         for tp, log in self._admin.logs(others).items():
-            self._targets[tp] = min(self._targets.get(tp, log.latest), log.latest)  # a topic may be created anew
+            self._targets[tp] = min(self._targets.get(tp, log.latest), log.latest)  # a topic may be recreated
         stored = self._ledger.stored(self._group, others)
         missing = {tp: self._targets[tp] - stored.get(tp, -1) for tp in sorted(others) if tp in self._targets}
         return {tp: count for tp, count in missing.items() if count > 0}

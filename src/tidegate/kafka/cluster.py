@@ -239,7 +239,7 @@ class Admin:
                         raise
             return found
         except (KafkaException, TimeoutError) as error:
-            raise BrokerUnavailable(f"{self._address} did not say which topics it has: {_reason(error)}") from error
+            raise BrokerUnavailable(f"{self._address} did not list its topics: {_reason(error)}") from error
 
     def logs(self, partitions: Iterable[TopicPartition], at: int | None = None) -> dict[TopicPartition, LogOffsets]:
         """Return where the logs of these partitions begin and end, and their first offset not before time ``at``."""
@@ -260,7 +260,7 @@ class Admin:
         consumer that never joins the group, because librdkafka's admin client aborts the process if the group has no
         coordinator at that moment.
         """
-        unknown = f"{self._address} did not say where group {group!r} is"
+        unknown = f"{self._address} did not return the coordinator of group {group!r}"
         wanted = [KafkaPartition(tp.topic, tp.partition) for tp in partitions]
         consumer = opened(Consumer, consumer_config(self._config, group, GroupProtocol.RANGE, _SESSION), "consumer")
         try:
@@ -294,7 +294,7 @@ class Admin:
         try:
             metadata = self._client.list_topics(timeout=_SECONDS)
         except KafkaException as error:
-            raise BrokerUnavailable(f"{self._address} did not say which topics it has: {_reason(error)}") from error
+            raise BrokerUnavailable(f"{self._address} did not list its topics: {_reason(error)}") from error
         return {
             TopicPartition(topic, number)
             for topic in topics
@@ -318,7 +318,7 @@ class Admin:
             return found
         except (KafkaException, TimeoutError) as error:
             raise BrokerUnavailable(
-                f"{self._address} did not say where its logs begin and end: {_reason(error)}"
+                f"{self._address} did not return the offsets of its logs: {_reason(error)}"
             ) from error
 
 

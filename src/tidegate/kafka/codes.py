@@ -73,13 +73,13 @@ _ADVICE: dict[int, str] = {
     KafkaError.NOT_ENOUGH_REPLICAS: _REPLICAS,
     KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND: _REPLICAS,
     KafkaError.INVALID_TIMESTAMP: "its timestamp is too far from the broker's time",
-    KafkaError.INVALID_RECORD: "a compacted topic takes no record without a key; else look at the broker's log",
+    KafkaError.INVALID_RECORD: "a compacted topic takes only records with a key; otherwise, check the broker's log",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the login may not use this transactional id",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "the login may not produce idempotently: grant it IDEMPOTENT_WRITE",
 }
 _FENCED_ADVICE = (
     "another producer has begun with the same 'transactional.id', or the transaction took longer than "
-    "'transaction.timeout.ms'; close this one, and give each producer an id of its own"
+    "'transaction.timeout.ms'; close this one, and give each producer a different id"
 )
 LOGIN_ADVICE = "check the settings 'security.protocol', 'sasl.*' and 'ssl.*'"
 _FATAL_ADVICE = "close this producer and make another one"

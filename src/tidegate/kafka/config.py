@@ -55,13 +55,13 @@ _REFUSED: dict[str, str] = {
     "group.protocol": _FOLLOWS,
     "partition.assignment.strategy": _FOLLOWS,
     "session.timeout.ms": "Tidegate waits by the same time before it claims again; set 'session_timeout', in seconds",
-    "default.topic.config": "it could hide what is refused; write its settings beside the others",
+    "default.topic.config": "it could hide settings that are refused; put its settings at the top level",
     "rebalance_cb": _CALLBACK,
     "on_assign": _CALLBACK,
     "on_revoke": _CALLBACK,
     "on_lost": _CALLBACK,
-    "on_commit": "Tidegate commits, and tells its observers",
-    "offset_commit_cb": "Tidegate commits, and tells its observers",
+    "on_commit": "Tidegate commits itself, and reports to its observers",
+    "offset_commit_cb": "Tidegate commits itself, and reports to its observers",
 }
 
 
@@ -212,6 +212,8 @@ def consumer_config(
         "topic.metadata.refresh.interval.ms": 10_000,
         "fetch.wait.max.ms": 100,
         "queued.max.messages.kbytes": 32 << 10,
+        # With 100,000 messages queued the client stops fetching for this long: a second by default, and they last less.
+        "fetch.queue.backoff.ms": 50,
         **kafka,
         "group.id": group,
         "enable.auto.commit": False,
@@ -247,7 +249,8 @@ def check_own_consumer(kafka: Mapping[str, Any]) -> None:
     """Raise a :class:`ConfigurationError` if a consumer with these settings could break the guarantee."""
     if "default.topic.config" in kafka:
         raise ConfigurationError(
-            "the consumer's 'default.topic.config' could hide what is refused; write its settings beside the others"
+            "the consumer's 'default.topic.config' could hide settings that are refused; put its settings at the top "
+            "level"
         )
     values = {key.removeprefix("topic."): str(value).strip().lower() for key, value in kafka.items()}
     for name, (needed, default, otherwise) in _NEEDED.items():

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from tidegate.core.positions import KeptOffset
-from tidegate.core.records import Record, TopicPartition
+from tidegate.core.records import Record, Records, TopicPartition
 from tidegate.errors import BrokerUnavailable
 from tidegate.kafka.cluster import kept_offsets, no_topic
 from tidegate.kafka.config import ClientLog, opened
@@ -167,7 +167,8 @@ _PASSING = {
 _ONE_OF_MANY = {KafkaError._TRANSPORT, KafkaError._TIMED_OUT}
 """One connection failed. Others may work; if none does, the client reports that as a separate error."""
 
-_AT_ONCE = 1000  # records to take at once while bytes are limited: their sizes are unknown before they are taken
+_CHUNK = 1000  # records to convert at once, so few that they fit into the processor's cache
+_GROWTH = 8  # how many times as many to take as before: sizes are unknown until some were taken
 _USUAL = 1024  # bytes of a record, assumed before any was seen
 
 
@@ -205,7 +206,7 @@ class ConsumerTrouble(NamedTuple):
 class Fetched(NamedTuple):
     """The result of one poll: records, log ends reached, partitions whose position is out of range, and problems."""
 
-    records: list[Record]
+    records: Sequence[Record]
     ends: list[tuple[TopicPartition, int]]
     out_of_range: list[TopicPartition]
     troubles: list[ConsumerTrouble]
@@ -271,31 +272,33 @@ class GroupConsumer:
         self._look_at_the_group()
         if first is not None:
             with no_collection():
-                self._take([first], most, room, fetched)
+                fetched = fetched._replace(records=Records.joined(self._taken([first], most, room, fetched)))
         self._sort_troubles(fetched)
         if not self._incremental:
-            self._places.update((record.source, record.offset + 1) for record in fetched.records)
+            self._places.update((run.source, run.end) for run in Records.of(fetched.records).runs)
         return fetched
 
-    def _take(self, taken: list[Message], most: int, room: int | None, fetched: Fetched) -> None:
+    def _taken(self, taken: list[Message], most: int, room: int | None, fetched: Fetched) -> Iterator[Records]:
         """Take all available messages within the limits, beginning with those already taken."""
         while taken:
-            self._sort(taken, fetched)
+            for start in range(0, len(taken), _CHUNK):
+                records = self._sort(taken[start : start + _CHUNK], fetched)
+                if room is not None and records:
+                    room -= sum(records.sizes)
+                    self._largest = max(self._largest, *records.sizes)
+                yield records
             most -= len(taken)
-            wanted = most
-            if room is not None:  # counts the values only, and assumes that each is as large as the largest so far
-                sizes = list(map(len, taken))
-                room -= sum(sizes)
-                self._largest = max(self._largest, *sizes)
-                wanted = min(most, _AT_ONCE, room // self._largest)
+            # Few calls: after each, this thread waits until another one, such as that of a handler, lets it go on.
+            wanted = min(most, max(_CHUNK, _GROWTH * len(taken)))
+            if room is not None:  # assumes that each record is as large as the largest so far
+                wanted = min(wanted, room // self._largest)
             # consume() always waits for its whole timeout; with 0 it takes what is available.
             taken = self._consumer.consume(wanted, 0) if wanted > 0 else []
 
     def sort(self, message: Message) -> Fetched:
         """Classify a message that the user polled. If its record is used, call :meth:`passed` with it."""
         fetched = Fetched([], [], [], [])
-        self._sort([message], fetched)
-        return fetched
+        return fetched._replace(records=self._sort([message], fetched))
 
     def passed(self, record: Record) -> None:
         """Note that a record was used: its partition continues at the next offset."""
@@ -437,13 +440,14 @@ class GroupConsumer:
             if error.code() not in _ONE_OF_MANY:
                 fetched.troubles.append(self._trouble(error))
 
-    def _sort(self, messages: list[Message], fetched: Fetched) -> None:
-        good = [message for message in messages if message.error() is None]
-        fetched.records.extend(as_records(good))
-        if len(good) < len(messages):
-            for message in messages:
-                if (error := message.error()) is not None:
-                    self._sort_out(message, error, fetched)
+    def _sort(self, messages: list[Message], fetched: Fetched) -> Records:
+        """Return the records of messages; what the others are about goes into ``fetched``."""
+        if not any(map(Message.error, messages)):
+            return as_records(messages)
+        for message in messages:
+            if (error := message.error()) is not None:
+                self._sort_out(message, error, fetched)
+        return as_records([message for message in messages if message.error() is None])
 
     def _sort_out(self, message: Message, error: KafkaError, fetched: Fetched) -> None:
         code, topic, number = error.code(), message.topic(), message.partition()

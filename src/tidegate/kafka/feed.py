@@ -81,7 +81,7 @@ class TopicFeed:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise BrokerUnavailable(
-                        f"{self._address} did not tell of {topic!r}: {error.args[0].str()}"
+                        f"{self._address} did not describe {topic!r}: {error.args[0].str()}"
                     ) from error
             time.sleep(0.02)
         raise BrokerUnavailable(f"{topic!r} did not appear at {self._address} within {_SECONDS:g} s")

@@ -58,7 +58,7 @@ class KafkaPositions(PositionStore[Transaction]):
     """
 
     limits = Limits(retention=0)
-    """Nothing is locked here, and there is no journal; listeners commit as often as with a ledger's default limits."""
+    """Nothing is locked here, and there is no journal. Listeners commit as often as with a ledger's default limits."""
     silence = 0.0
     """Without Kafka there are no records either: the broker's outage is reported, and no other one."""
 
@@ -133,7 +133,7 @@ class KafkaPositions(PositionStore[Transaction]):
         return set(claims)
 
     def confirm(self, claims: Mapping[TopicPartition, Claim], spans: Iterable[Span]) -> bool:
-        """Return true: nothing here tells whether another member has handled the spans."""
+        """Return true: Kafka does not store whether another member has handled the spans."""
         return True
 
     def transact(

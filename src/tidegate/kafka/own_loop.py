@@ -304,8 +304,8 @@ class OwnLoop:
             if handed[: len(given)] != given:
                 raise ConfigurationError(
                     f"group {self.group!r}: the records of {tp} begin at offset {given[0]}, but {handed[0]} was "
-                    "accepted before and is not committed. Give a transaction every accepted record, in order, those "
-                    "included for which nothing is written"
+                    "accepted before and is not committed. Pass every accepted record to a transaction, in order, "
+                    "including those for which nothing is written"
                 )
             claims[tp] = state.claim
             spans.append(Span(tp, state.position, given[-1] + 1, len(given)))
@@ -419,12 +419,12 @@ class OwnLoop:
         """Raise if ``kafka`` leads to another cluster than the consumer reads; done before anything is stored."""
         read = self._source.cluster_id()
         if read is None:
-            raise BrokerUnavailable(f"group {self.group!r}: the consumer's cluster did not say which one it is")
+            raise BrokerUnavailable(f"group {self.group!r}: the consumer's cluster did not report its id")
         for identity in self._admin.identities(topics).values():
             if identity.cluster_id != read:
                 raise ConfigurationError(
                     f"group {self.group!r}: the consumer reads cluster {read}, but kafka= leads to cluster "
-                    f"{identity.cluster_id}. Pass the mapping that the consumer was made with"
+                    f"{identity.cluster_id}. Pass the mapping that the consumer was created with"
                 )
         self._cluster_id = read
 

@@ -23,6 +23,7 @@ from tidegate.errors import (
     ProducerClosed,
     ProducerError,
     RecordRejected,
+    RegistryUnavailable,
     SendAgain,
     SerializationError,
 )
@@ -44,7 +45,14 @@ from tidegate.kafka.delivery import (
     check_options,
 )
 from tidegate.kafka.partitioners import PartitionChoice, PartitionerChoice, Partitioning, chosen_partitioner
-from tidegate.kafka.serializers import NotSerializable, Serializer, SerializerChoice, serializer
+from tidegate.kafka.registry import RegistryGiven, open_registry
+from tidegate.kafka.serializers import (
+    NotSerializable,
+    SchemaSerializer,
+    Serializer,
+    SerializerChoice,
+    serializer,
+)
 from tidegate.kafka.transactions import KafkaTransaction, Transactions
 from tidegate.observe.otel import TraceHeaders
 
@@ -203,7 +211,8 @@ class Producer:
 
     ``kafka`` is the address of a broker, or any settings of librdkafka. The ``interceptors`` may change a record before
     it is serialized and partitioned; the ``listeners`` are called when a record was delivered or has failed. If the
-    buffer is full, :meth:`send` waits up to ``max_block`` seconds. With ``traces``, a record that is sent inside an
+    buffer is full, :meth:`send` waits up to ``max_block`` seconds. ``registry`` is the URL of the schema registry for
+    serializers that need one. With ``traces``, a record that is sent inside an
     OpenTelemetry span gets the headers ``traceparent`` and ``tracestate`` of that span.
     """
 
@@ -224,11 +233,13 @@ class Producer:
         listeners: Iterable[SendListener] = (),
         max_block: float = 60.0,
         traces: bool = False,
+        registry: RegistryGiven | None = None,
     ) -> None:
         self._max_block = argument("max_block", Seconds, max_block)
         self._config, self._chosen = producer_config(kafka), chosen_partitioner(partitioner)
-        self._key = serializer("key_serializer", key_serializer)
-        self._value = serializer("value_serializer", value_serializer)
+        schemas = open_registry(registry)
+        self._key = serializer("key_serializer", key_serializer, schemas)
+        self._value = serializer("value_serializer", value_serializer, schemas)
         self._as_it_is = value_serializer in (None, "bytes")  # bytes are sent without calling a serializer
         self._hooks = Hooks(
             argument("interceptors", InterceptorsArgument, interceptors),
@@ -396,15 +407,19 @@ class Producer:
             self._open()
         return self._client, self._reports
 
-    def _serialized(self, serialize: Serializer, value: Any, topic: str, what: str) -> bytes | None:
+    def _serialized(self, serialize: Serializer | SchemaSerializer, value: Any, topic: str, what: str) -> bytes | None:
         try:
+            if isinstance(serialize, SchemaSerializer):
+                return serialize.serialize(value, topic, what)
             serialized = serialize(value)
+        except RegistryUnavailable as error:
+            raise SendAgain(f"{topic}: the {what} of a record was not sent: {error}") from error
         except Exception as error:
             why = str(error) if isinstance(error, NotSerializable) else f"the serializer failed with {blamed(error)}"
             raise SerializationError(f"{topic}: the {what} of a record cannot be sent: {why}") from error
         if serialized is not None and not isinstance(serialized, bytes):
             kind = type(serialized).__name__
-            raise SerializationError(f"{topic}: the serializer of {what}s made {kind}, and has to make bytes")
+            raise SerializationError(f"{topic}: the serializer of {what}s returned {kind}; it must return bytes")
         return serialized
 
     def _not_at_once(self, exception: Exception, topic: str, *rest: Any) -> None:

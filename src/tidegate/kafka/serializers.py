@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import Enum
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, get_type_hints
 from uuid import UUID
 
 from tidegate.core.arguments import Accepts, argument
+from tidegate.core.schemas import (
+    SCHEMA_FORMATS,
+    Reference,
+    Schema,
+    SchemaRegistry,
+    SubjectName,
+    UnknownSchema,
+    framed,
+)
 from tidegate.core.text import is_text
+from tidegate.errors import ConfigurationError, SchemaRefused
+from tidegate.kafka.registry import open_registry
+from tidegate.tables.codec import Mismatched, codec_of
 
-__all__ = ["NotSerializable", "Serializer", "SerializerChoice", "serializer"]
+__all__ = ["NotSerializable", "SchemaSerializer", "Serializer", "SerializerChoice", "serializer"]
 
 
 class NotSerializable(TypeError):
@@ -22,22 +34,105 @@ class NotSerializable(TypeError):
 
 
 Serializer: TypeAlias = Callable[[Any], bytes | None]
-SerializerChoice: TypeAlias = str | Serializer | None
+SerializerChoice: TypeAlias = "str | Serializer | SchemaSerializer | None"
 """The name of a built-in serializer, a function, or ``None`` to serialize each value by its type."""
 
-_CHOICES = "'bytes', 'str', 'json' or a function that returns bytes"
+_SCHEMAS = ", ".join(map(repr, SCHEMA_FORMATS))
+_CHOICES = f"'bytes', 'str', 'json', {_SCHEMAS}, a SchemaSerializer or a function that returns bytes"
 
 
-def serializer(name: str, choice: SerializerChoice) -> Serializer:
+def serializer(name: str, choice: SerializerChoice, registry: SchemaRegistry | None) -> Serializer | SchemaSerializer:
     """Return the serializer for ``choice``; an error calls the argument ``name``."""
-    found: Serializer = argument(name, _SerializerArgument, by_type if choice is None else choice)
-    return found
+    found: Any = argument(name, _SerializerArgument, by_type if choice is None else choice)
+    return found.with_registry(registry) if isinstance(found, SchemaSerializer) else found
 
 
-def _serializer(given: Any) -> Serializer | None:
+def _serializer(given: Any) -> Serializer | SchemaSerializer | None:
+    if is_text(given) and given in SCHEMA_FORMATS:
+        return SchemaSerializer(format=given)
     if is_text(given):
         return _BY_NAME.get(given)
-    return given if callable(given) else None
+    return given if callable(given) or isinstance(given, SchemaSerializer) else None
+
+
+def _schema_format(given: Any) -> str | None:
+    return given if is_text(given) and given in SCHEMA_FORMATS else None
+
+
+def _references(given: Any) -> tuple[Reference, ...] | None:
+    is_listed = isinstance(given, (list, tuple)) and all(isinstance(each, Reference) for each in given)
+    return tuple(given) if is_listed else None
+
+
+def _schema_text(given: Any) -> str | None:
+    if isinstance(given, (dict, list)):
+        return json.dumps(given)
+    return given if is_text(given) else None
+
+
+@dataclass(frozen=True)
+class SchemaSerializer:
+    """Serializes keys or values by a schema, whose id it writes in front of them, as Confluent's serializers do.
+
+    ``schema`` is its text, or a dictionary; without it, the latest version of the subject is used. ``subject`` is how
+    the subject is named: ``topic``, ``record`` or ``topic-record``. With ``register``, a schema that is new is
+    registered; otherwise it has to be there. ``references`` are the schemas that it refers to, as the registry has
+    them. ``registry`` is by default that of the producer.
+    """
+
+    schema: Annotated[str, Accepts("a schema, as text or a dictionary", _schema_text)] | None = None
+    format: Annotated[str, Accepts(" or ".join(map(repr, SCHEMA_FORMATS)), _schema_format, tuple(SCHEMA_FORMATS))] = (
+        "avro"
+    )
+    subject: SubjectName = SubjectName.TOPIC
+    register: bool = True
+    references: Annotated[tuple[Reference, ...], Accepts("a list of References", _references)] = ()
+    registry: Any = None
+
+    def __post_init__(self) -> None:
+        for name in ("schema", "format", "subject", "register", "references"):
+            hint = get_type_hints(type(self), include_extras=True)[name]
+            object.__setattr__(self, name, argument(name, hint, getattr(self, name)))
+        object.__setattr__(self, "registry", open_registry(self.registry))
+        if self.schema is None and self.subject is not SubjectName.TOPIC:
+            raise ConfigurationError(
+                "without a schema, the latest version of the subject is used, and only subject='topic' is known then"
+            )
+        if self.schema is not None:
+            try:
+                _ = codec_of(self._schema)
+            except Mismatched as mismatch:
+                raise ConfigurationError(f"schema: {mismatch}") from None
+
+    def with_registry(self, registry: SchemaRegistry | None) -> SchemaSerializer:
+        """Return the serializer with this registry, unless it has one; raises if there is none."""
+        if self.registry is None and registry is None:
+            raise ConfigurationError("a serializer of schemas needs a registry; pass registry='http://host:8081'")
+        return self if self.registry is not None else replace(self, registry=registry)
+
+    def serialize(self, value: Any, topic: str, part: str) -> bytes | None:
+        """Return the bytes of a key or value; ``None`` is a tombstone.
+
+        Raises :class:`NotSerializable` or :class:`~tidegate.errors.RegistryUnavailable`.
+        """
+        if value is None:
+            return None
+        try:
+            if self.schema is None:
+                number, _, schema = self.registry.latest(f"{topic}-{part}")
+                if schema.kind is not SCHEMA_FORMATS[self.format]:
+                    raise NotSerializable(f"the schema of the subject is of the kind {schema.kind.value}")
+                return framed(number, codec_of(schema).encode(value))
+            codec = codec_of(self._schema)
+            data = codec.encode(value)
+            subject = self.subject.of(topic, part, codec.name_of(value))
+            return framed(self.registry.id_of(subject, self._schema, register=self.register), data)
+        except (Mismatched, UnknownSchema, SchemaRefused) as error:
+            raise NotSerializable(str(error)) from None
+
+    @property
+    def _schema(self) -> Schema:
+        return Schema(SCHEMA_FORMATS[self.format], self.schema or "", self.references)
 
 
 def by_type(value: Any) -> bytes | None:
@@ -108,4 +203,4 @@ def _is_model(value: Any) -> bool:
 
 _encode = json.JSONEncoder(default=_plain, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _BY_NAME: dict[str, Serializer] = {"bytes": as_bytes, "str": as_text, "json": as_json}
-_SerializerArgument: TypeAlias = Annotated[Any, Accepts(_CHOICES, _serializer, tuple(_BY_NAME))]
+_SerializerArgument: TypeAlias = Annotated[Any, Accepts(_CHOICES, _serializer, (*_BY_NAME, *SCHEMA_FORMATS))]

@@ -69,9 +69,7 @@ def create_missing_topics(kafka: Mapping[str, Any], names: Collection[str]) -> N
     try:
         known = client.list_topics(timeout=_SECONDS).topics
     except KafkaException as error:
-        raise BrokerUnavailable(
-            f"{address_of(kafka)} did not say which topics it has: {error.args[0].str()}"
-        ) from error
+        raise BrokerUnavailable(f"{address_of(kafka)} did not list its topics: {error.args[0].str()}") from error
     for name in sorted(set(names) - known.keys()):
         if (partitions := create_topic(kafka, name)) is not None:
             _log.warning(

@@ -139,8 +139,8 @@ class Transactions:
             self._left = None
         if aborted is not None:
             raise TransactionAborted(
-                f"the transaction before this one, whose commit was not answered, was not committed: {aborted}. This "
-                "one has not begun; do that one again first",
+                f"the previous transaction, whose commit was not answered, was not committed: {aborted}. This one was "
+                "not begun; repeat the previous one first",
                 aborted.code,
             ) from aborted
 

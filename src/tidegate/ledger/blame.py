@@ -20,16 +20,16 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import exc
 
-from tidegate.errors import ConfigurationError, LedgerError
+from tidegate.errors import ConfigurationError, LedgerError, RegistryUnavailable
+from tidegate.ledger.registry import DIALECTS
 from tidegate.ledger.sql.dialect import Blame
-from tidegate.ledger.sql.sessions import DIALECTS
 from tidegate.ledger.transaction import NotMoved, Retriable
 
 __all__ = ["Blame", "Company", "Fault", "described", "fault_of"]
 
 _LONGEST_TEXT = 1000
 
-_OF_THE_LEDGER = (LedgerError, Retriable, NotMoved)
+_NO_RECORDS = (LedgerError, Retriable, NotMoved, RegistryUnavailable)
 _OF_SQLALCHEMY = (exc.PendingRollbackError, exc.ResourceClosedError, exc.TimeoutError, exc.DisconnectionError)
 _ABOUT_VALUES = {"IntegrityError", "DataError"}
 _DIALECTS = tuple(dict.fromkeys(DIALECTS.values()))
@@ -56,7 +56,7 @@ def fault_of(error: BaseException) -> Fault:
         seen.add(id(following))
         if not (isinstance(wrapper, exc.DBAPIError) and wrapper.orig is following):
             found[_blame(following)] = wrapper = following
-        if isinstance(following, _OF_THE_LEDGER):  # its cause has been classified already
+        if isinstance(following, _NO_RECORDS):  # its cause has been classified already
             break
         following = following.__cause__ or (None if following.__suppress_context__ else following.__context__)
     for blame in (Blame.DATABASE, Blame.UNCERTAIN):
@@ -91,7 +91,7 @@ def described(error: BaseException) -> str:
 
 
 def _blame(error: BaseException) -> Blame:
-    if isinstance(error, (*_OF_THE_LEDGER, *_OF_SQLALCHEMY)) or type(error) is ConfigurationError:
+    if isinstance(error, (*_NO_RECORDS, *_OF_SQLALCHEMY)) or type(error) is ConfigurationError:
         return Blame.DATABASE
     if isinstance(error, exc.DBAPIError):
         return Blame.DATABASE if error.connection_invalidated or error.orig is None else _blame(error.orig)

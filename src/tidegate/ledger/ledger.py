@@ -8,27 +8,27 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar, assert_never
+from typing import ClassVar, Generic, Self, TypeAlias, TypeVar, assert_never
 
 from sqlalchemy import Engine
 
 from tidegate.core.arguments import Age, Count, Label, Seconds, argument
 from tidegate.core.findings import Clock, Finding
 from tidegate.core.journal import Bucket, Entry, Kind, Trail, Verification
+from tidegate.core.policies import Delivery
 from tidegate.core.positions import Change, ClaimRequest, GroupState, Identity, Position, Standing, Totals, standing
 from tidegate.core.records import (
-    LetterErrors,
-    LetterHead,
     StoredLetter,
     TopicPartition,
     check_deployment,
     check_group,
-    check_topic,
+    check_source,
 )
 from tidegate.core.runtime import Runtime
 from tidegate.core.work import Advance, Claim, Move, Span, Work
 from tidegate.errors import AlreadyDone, ConfigurationError, Fenced, LedgerError, NotCommitted, PositionMissing
 from tidegate.ledger.claims import ClaimCall, Identities, StartAt, Subscription
+from tidegate.ledger.letters import LetterStore
 from tidegate.ledger.once import Once
 from tidegate.ledger.position_store import PositionStore, Reclaimed
 from tidegate.ledger.threads import THREADS
@@ -40,6 +40,7 @@ from tidegate.ledger.transaction import (
     Limits,
     NotMoved,
     NoWrites,
+    Outcome,
     OutcomeUnknown,
     Patience,
     Result,
@@ -50,13 +51,12 @@ from tidegate.ledger.transaction import (
 from tidegate.ledger.watch import GRACE, Watch
 
 __all__ = [
-    "LETTER_HEAD",
     "TABLE_PREFIX",
     "Claims",
     "Decide",
     "Ledger",
     "Rows",
-    "find_heads",
+    "deliver",
     "new_owner",
 ]
 
@@ -64,47 +64,12 @@ __all__ = [
 TABLE_PREFIX = "tidegate_"
 """What the names of a ledger's tables begin with, unless a prefix is passed."""
 
-LETTER_HEAD = 200
-"""How many characters or bytes of a dead letter's texts and payloads a list needs."""
-
 _HOST = socket.gethostname()[:100]
 
 
 def new_owner(runtime: Runtime = THREADS) -> str:
     """Return a unique id for the holder of a claim: host and process id for people to read, and a random part."""
     return f"{_HOST}:{os.getpid()}:{runtime.token(6)}"
-
-
-_HEADS_AT_ONCE = 500
-_MOST_LOOKED_AT = 10_000
-
-
-def find_heads(
-    ledger: Ledger[Any],
-    group: str,
-    ids: Collection[int] | None = None,
-    topic: str | None = None,
-    *,
-    most: int = LETTER_HEAD,
-) -> Iterator[LetterHead]:
-    """Iterate over the beginnings of a group's dead letters, oldest first: those with the given ids that exist, or all.
-
-    ``topic`` limits them to one topic. ``most`` is how much of each text and payload is read.
-    """
-    found: Iterable[LetterHead]
-    if ids is None:
-        found = _all_heads(ledger, group, most)
-    else:
-        named = (ledger.letter_head(group, number, most=most) for number in sorted(set(ids)))
-        found = (head for head in named if head is not None)
-    return (head for head in found if topic in (None, head.topic))
-
-
-def _all_heads(ledger: Ledger[Any], group: str, most: int) -> Iterator[LetterHead]:
-    after = 0
-    while page := ledger.letter_heads(group, after=after, limit=_HEADS_AT_ONCE, most=most):
-        yield from page
-        after = page[-1].id
 
 
 Claims: TypeAlias = Mapping[TopicPartition, Claim]
@@ -117,7 +82,7 @@ Decide: TypeAlias = Callable[[Rows], tuple[Sequence[Change], T]]
 Tx = TypeVar("Tx", bound=Transaction)
 
 
-class Ledger(PositionStore[Tx], ABC, Generic[Tx]):
+class Ledger(PositionStore[Tx], LetterStore, ABC, Generic[Tx]):
     """A store of positions that commits each position in the same transaction as the data.
 
     Each store implements the abstract methods at the end of this class. Retries, fencing and claims, which build on
@@ -128,6 +93,8 @@ class Ledger(PositionStore[Tx], ABC, Generic[Tx]):
     """The class of the transactions that handlers get."""
     engine: Engine | None = None
     """The SQLAlchemy engine of a ledger in a SQL database."""
+    prefix: str = ""
+    """What the names of its tables in that database begin with."""
 
     def __init__(self, limits: Limits | None = None, runtime: Runtime = THREADS) -> None:
         self.limits: Limits = argument("limits", Limits | None, limits) or Limits()
@@ -209,7 +176,7 @@ class Ledger(PositionStore[Tx], ABC, Generic[Tx]):
             changes = []
             for tp, claim in sorted(claims.items()):
                 if (row := rows.get(tp)) is None:
-                    raise PositionMissing(f"the position of group {claim.group!r} for {tp} was deleted; claim it anew")
+                    raise PositionMissing(f"the position of group {claim.group!r} for {tp} was deleted; claim it again")
                 verdict = standing(row, claim)
                 if verdict is Standing.MINE or row.owner == owner:
                     held[tp] = row.claim(claim.group)
@@ -324,7 +291,7 @@ class Ledger(PositionStore[Tx], ABC, Generic[Tx]):
                 yield tx
         except NotMoved as rows:
             self._done_or_fenced(work, rows)
-            raise AlreadyDone(f"{work}: was committed before; go on behind it") from None
+            raise AlreadyDone(f"{work}: was committed before; continue after it") from None
         except OutcomeUnknown as unknown:
             if not self._landed(work, unknown):
                 raise NotCommitted(
@@ -582,60 +549,6 @@ class Ledger(PositionStore[Tx], ABC, Generic[Tx]):
         """Delete journal entries and coarse history as :meth:`prune` describes, and return the number of entries."""
 
     @abstractmethod
-    def dead_letters(self, group: str, *, after: int = 0, limit: int = 100) -> list[StoredLetter]:
-        """Return up to ``limit`` dead letters of a group in the order they were parked, with ids above ``after``."""
-
-    @abstractmethod
-    def letter_heads(
-        self, group: str, *, after: int = 0, limit: int = 100, most: int = LETTER_HEAD
-    ) -> list[LetterHead]:
-        """Return the beginnings of dead letters, in the order of :meth:`dead_letters`.
-
-        Of each text and payload, no more than ``most`` characters or bytes are read from the store.
-        """
-
-    def letter_head(self, group: str, number: int, *, most: int = LETTER_HEAD) -> LetterHead | None:
-        """Return the beginning of the dead letter with this id, or ``None``."""
-        found = self.letter_heads(group, after=number - 1, limit=1, most=most) if 0 < number < 1 << 63 else []
-        return found[0] if found and found[0].id == number else None
-
-    @abstractmethod
-    def count_letters(self) -> dict[str, int]:
-        """Return how many dead letters each group has; groups without any are left out."""
-
-    def letter_errors(self, group: str, *, most: int = LETTER_HEAD, limit: int = 1000) -> list[LetterErrors]:
-        """Return the errors of a group's dead letters, most frequent first, at most ``limit`` different ones.
-
-        Errors that begin with the same ``most`` characters count as the same. Of very many letters, only the oldest are
-        looked at: 100,000, or 10,000 in a store that cannot group them itself.
-        """
-        found: dict[str, LetterErrors] = {}
-        after = looked_at = 0
-        while looked_at < _MOST_LOOKED_AT and (
-            page := self.letter_heads(group, after=after, limit=_HEADS_AT_ONCE, most=most)
-        ):
-            for head in page:
-                known = found.get(head.error)
-                first, count = (known.first, known.letters) if known else (head.id, 0)
-                found[head.error] = LetterErrors(head.error, count + 1, first, head.id)
-            looked_at += len(page)
-            after = page[-1].id
-        return sorted(found.values(), key=lambda each: (-each.letters, each.first))[:limit]
-
-    def dead_letter(self, group: str, number: int) -> StoredLetter | None:
-        """Return the dead letter of a group with this id, or ``None``."""
-        found = self.dead_letters(group, after=number - 1, limit=1) if 0 < number < 1 << 63 else []
-        return found[0] if found and found[0].id == number else None
-
-    @abstractmethod
-    def drop_letters(self, group: str, ids: Iterable[int]) -> int:
-        """Delete dead letters and return how many were deleted."""
-
-    @abstractmethod
-    def failed_again(self, parked: StoredLetter, error: str) -> bool:
-        """Note that a replay failed: count an attempt and store the new error. Returns whether the letter exists."""
-
-    @abstractmethod
     def _change(self, once: Once[T], group: str, partitions: list[TopicPartition], decide: Decide[T]) -> T:
         """Lock the rows in order and store the changes that ``decide`` returns for them, all or nothing.
 
@@ -680,7 +593,7 @@ def _in_lock_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition]
     if not ordered:
         raise ConfigurationError("no partition was given")
     for topic in {tp.topic for tp in ordered}:
-        check_topic(topic)
+        check_source(topic)
     for tp in ordered:
         if not 0 <= tp.partition < 1 << 31:
             raise ConfigurationError(f"{tp.partition} is not a partition number of topic {tp.topic!r}")
@@ -727,3 +640,49 @@ def _what_happened(step: Advance, row: Position | None) -> str:
 def _shown(partitions: list[TopicPartition]) -> str:
     shown = ", ".join(map(str, partitions[:4]))
     return shown if len(partitions) <= 4 else f"{shown} and {len(partitions) - 4} more"
+
+
+def _at_once(write: Callable[[], object]) -> None:
+    write()
+
+
+def deliver(
+    ledger: PositionStore[Tx],
+    delivery: Delivery,
+    claims: Claims,
+    spans: Sequence[Span],
+    write: Callable[[Tx], object],
+    *,
+    written: Callable[[], Sequence[Span]] | None = None,
+    last: Callable[[Callable[[], object]], None] = _at_once,
+    shared: bool = False,
+    conflicts: int | None = None,
+) -> Result:
+    """Write the data and move the positions, in the order that ``delivery`` demands.
+
+    ``write`` cuts a transaction that advances positions, if it stops early. If the positions move in another
+    transaction, ``written`` returns the spans that it has written; by default all. At-most-once moves the positions
+    first, so records that cannot be written then are never read again. Therefore ``last`` is called with the function
+    that writes, and may retry it. Nothing is written if the positions had already moved before. ``shared``:
+    other processes may do the same work with the same claims, as attempts at a Spark task do, so an unanswered COMMIT
+    may have been theirs; at-most-once then writes nothing after one. ``conflicts`` applies to exactly-once only: raise
+    at the conflict with that number instead of retrying.
+    """
+
+    def apart() -> Sequence[Span]:
+        with ledger.detached(claims, spans) as tx:
+            write(tx)
+        return spans if written is None else written()
+
+    match delivery:
+        case Delivery.EXACTLY_ONCE:
+            return ledger.transact(claims, spans, write, conflicts=conflicts)
+        case Delivery.AT_LEAST_ONCE:
+            return ledger.transact(claims, apart())
+        case Delivery.AT_MOST_ONCE:
+            result = ledger.transact(claims, spans)
+            if result.outcome is Outcome.COMMITTED and not (shared and result.unknown_outcomes):
+                last(apart)
+            return result
+        case other:
+            assert_never(other)

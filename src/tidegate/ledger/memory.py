@@ -15,7 +15,8 @@ from tidegate.core.records import LetterHead, StoredLetter, TopicPartition
 from tidegate.core.runtime import Runtime
 from tidegate.core.work import Work
 from tidegate.errors import TransactionBroken
-from tidegate.ledger.ledger import LETTER_HEAD, Decide, Ledger, Rows
+from tidegate.ledger.ledger import Decide, Ledger, Rows
+from tidegate.ledger.letters import LETTER_HEAD
 from tidegate.ledger.once import Once
 from tidegate.ledger.threads import THREADS
 from tidegate.ledger.transaction import Conflict, DoneBefore, Limits, LockWaitOver, NotMoved, Transaction
@@ -138,12 +139,15 @@ class MemoryLedger(Ledger[MemoryTransaction]):
 
     def begin_pruning(self, group: str, every: timedelta) -> bool:
         """Return whether to prune a group's journal now, and if so, note that pruning begins."""
-        with self._lock():
+
+        def begin() -> bool:
             stored, now = self._groups.get(group), self._now()
             if stored is None or (stored.pruned_at is not None and now - stored.pruned_at < every):
                 return False
             stored.pruned_at = now
             return True
+
+        return self._tried_once("begin to prune the journal", begin)
 
     def _delete_entries(self, older_than: timedelta, group: str | None) -> int:
         """Delete old journal entries and coarse history; return the number of entries."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Engine, create_engine
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.util import asbool
@@ -19,25 +17,15 @@ from tidegate.core.text import is_text
 from tidegate.errors import ConfigurationError
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.memory import MemoryLedger
+from tidegate.ledger.registry import DIALECTS, OTHERS, URLS, dialect_of
 from tidegate.ledger.sql.connections import connect_args, driver_options
-from tidegate.ledger.sql.ledger import DRIVERS, SqlLedger, check_driver
+from tidegate.ledger.sql.ledger import SqlLedger
 from tidegate.ledger.transaction import Limits
 
 if TYPE_CHECKING:
     import redis
 
 __all__ = ["engine_at", "open_ledger"]
-
-# Ledgers that are not in a SQL database of SQLAlchemy's: the scheme of a URL, the module and the class, which has a
-# method ``from_url``. The module is imported when it is used, because its driver is an extra.
-_LEDGERS = {
-    "redis": ("tidegate.ledger.redis", "RedisLedger"),
-    "rediss": ("tidegate.ledger.redis", "RedisLedger"),
-    "unix": ("tidegate.ledger.redis", "RedisLedger"),
-    "duckdb": ("tidegate.ledger.duckdb", "DuckdbLedger"),
-}
-_SCHEMES = "sqlite:///file.db, postgresql+psycopg://…, mysql+pymysql://…, redis://…, duckdb:///file.duckdb, memory://"
-_EXTRAS = {"postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}
 
 
 def open_ledger(
@@ -59,14 +47,14 @@ def open_ledger(
         if not _is_redis(target):
             raise ConfigurationError(
                 f"ledger: expected a URL, a SQLAlchemy engine or a Redis client, not {described(target)}; URLs are: "
-                f"{_SCHEMES}"
+                f"{URLS}"
             )
         given: Ledger[Any] = _ledger_class("redis")(target, **_options(prefix, limits))
         return given
     scheme = str(target).partition(":")[0]
     if str(target) == "memory://":
         return MemoryLedger(limits)
-    if scheme in _LEDGERS:
+    if scheme in OTHERS:
         opened: Ledger[Any] = _ledger_class(scheme).from_url(str(target), **_options(prefix, limits))
         return opened
     engine = engine_at(target, limits=limits)
@@ -88,88 +76,63 @@ def engine_at(target: str | URL, given: Mapping[str, Any] | None = None, *, limi
     try:
         url = make_url(target)
     except (ArgumentError, ValueError):
-        raise ConfigurationError(f"ledger: that is not the URL of a ledger; known are: {_SCHEMES}") from None
+        raise ConfigurationError(f"ledger: that is not the URL of a ledger; known are: {URLS}") from None
     backend = url.get_backend_name()
-    if backend not in DRIVERS:
-        raise ConfigurationError(f"ledger: there is none for {backend!r}; known are: {_SCHEMES}")
-    usual = f"{backend}+{DRIVERS[backend]}"
+    if backend not in DIALECTS:
+        raise ConfigurationError(f"ledger: there is none for {backend!r}; known are: {URLS}")
+    usual = f"{backend}+{DIALECTS[backend].driver}"
     if "+" not in url.drivername:
         url = url.set(drivername=usual)
-    check_driver(backend, url.drivername.partition("+")[2])
+    dialect = dialect_of(backend, url.drivername.partition("+")[2])
     if any(name.lower() == "local_infile" for name in (*url.query, *(given or {}))):
         raise ConfigurationError(
             "ledger: local_infile is refused, since it lets the server read files of this machine; sinks use LOAD DATA "
             "LOCAL without it, for rows from memory"
         )
-    if url.get_driver_name() == "pymysql":
-        url = url.update_query_dict({"client_flag": str(_flags(url) | _LOCAL_FILES)})
-    bounds = connect_args(DRIVERS[backend], limits or Limits())
+    limits = limits or Limits()
+    url = dialect.completed(url)
+    bounds = connect_args(dialect.driver, limits)
     args = {name: value for name, value in bounds.items() if name not in url.query} | dict(given or {})
-    options = {} if backend == "sqlite" else {"pool_timeout": (limits or Limits()).lock_wait}
     try:
-        _check_options(url, DRIVERS[backend])
+        _check_options(url, dialect.driver)
         engine = create_engine(
             url,
             hide_parameters=True,
             pool_reset_on_return=None,
             connect_args=args,
-            **options,
-            **_OPTIONS.get(backend, {}),
+            **dialect.engine_options(limits),
         )
     except (ArgumentError, ValueError):
         raise ConfigurationError(
             f"ledger: a part of the {backend} URL cannot be read: is each option behind the '?' of the right type? "
-            f"Known are: {_SCHEMES}"
+            f"Known are: {URLS}"
         ) from None
     except (ImportError, NoSuchModuleError):
-        extra = f"tidegate[{_EXTRAS[backend]}]" if backend in _EXTRAS else "tidegate"
+        extra = f"tidegate[{dialect.extra}]" if dialect.extra else "tidegate"
         raise ConfigurationError(
             f"ledger: the driver of {url.drivername}:// is not installed; for {usual}:// run: pip install '{extra}'"
         ) from None
     if engine.dialect.is_async:
         raise ConfigurationError(f"ledger: {url.drivername} is a driver for asyncio; use {usual}://")
-    if backend == "sqlite" and url.database and not url.database.startswith(("file:", ":")):
-        file = url.database
-        event.listen(engine, "do_connect", lambda *_: _make_private(file))
+    dialect.prepare(engine)
     return engine
 
 
 def _check_options(url: URL, driver: str) -> None:
     """Raise for an option in the URL that the driver does not take: it would be ignored, or fail at each connection."""
     options = driver_options(driver)
-    if "uri" in options and asbool(url.query.get("uri", False)):  # SQLite itself reads the other options
+    if "uri" in options and asbool(url.query.get("uri", False)):  # the database itself reads the other options
         return
     for name in sorted(url.query.keys() - options):
         near = did_you_mean(name, options)
         raise ConfigurationError(f"ledger: {url.drivername} has no option {name!r}; correct it in the URL{near}")
 
 
-def _make_private(file: str) -> None:
-    """Create a file that only its owner can read, unless it exists. SQLite gives its other files the same mode."""
-    with suppress(OSError):  # SQLite then tells what is wrong with the path
-        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-
-
-# Allows LOAD DATA LOCAL, for which the code in tables/ sends rows from memory. The server still cannot read local
-# files: PyMySQL refuses such requests unless local_infile is set as well.
-_LOCAL_FILES = 128
-
-
-def _flags(url: URL) -> int:
-    flags = url.query.get("client_flag", "0")
-    return int(flags) if isinstance(flags, str) and flags.isdigit() else 0
-
-
-# Takes fewer locks than MySQL's default: without gap locks, claims of different partitions do not block each other.
-_READ_COMMITTED = {"isolation_level": "READ COMMITTED"}
-_OPTIONS: dict[str, dict[str, Any]] = {"mysql": _READ_COMMITTED, "mariadb": _READ_COMMITTED}
-
-
 def _ledger_class(scheme: str) -> Any:
-    module, name = _LEDGERS[scheme]
+    module, name = OTHERS[scheme]
     return getattr(import_module(module), name)
 
 
 def _options(prefix: str | None, limits: Limits | None) -> dict[str, Any]:
-    """Return the arguments of a ledger, without a prefix if it is to have its default."""
+    """Return the arguments of a ledger, without a prefix if the default applies."""
     return {"limits": limits} | ({} if prefix is None else {"prefix": prefix})

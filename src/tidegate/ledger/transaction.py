@@ -88,7 +88,7 @@ class ConnectionLost(Retriable):
 class NoWrites(Retriable):
     """The store takes no writes at present: it is read-only, as after a failover, or full. Nothing was written.
 
-    It is retried only once, on another connection, because more retries would only run the handler in vain. The caller
+    It is retried only once, on another connection, because more retries would run the handler for nothing. The caller
     waits instead, as it does for an unavailable store.
     """
 
@@ -248,7 +248,8 @@ class Turns:
     def should_look(self, group: str) -> bool:
         """Return whether it is time to check if other members of the group take turns.
 
-        This is true every half second, but not for some time after a conflict in this process, which tells as much.
+        This is true every half second, but not for some time after a conflict in this process,
+        which shows the same.
         """
         now = self._clock()
         with self._lock:

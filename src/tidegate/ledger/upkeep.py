@@ -58,11 +58,11 @@ class Upkeep:
         try:
             if self._ledger.begin_pruning(self._group, timedelta(seconds=EVERY)):
                 pruned = self._ledger.prune(timedelta(seconds=self._ledger.limits.retention), self._group)
-                _log.debug("group %s: %d entries of the journal were old, and are gone", self._group, pruned)
+                _log.debug("group %s: pruned %d old entries of the journal", self._group, pruned)
         except LedgerDenied as error:
             self._is_denied = True
             _log.info("group %s: the journal is not pruned by this process: %s", self._group, error)
         except TidegateError as error:
-            _log.info("group %s: the journal is pruned another time: %s", self._group, error)
+            _log.info("group %s: pruning the journal failed, and will be tried again: %s", self._group, error)
         except Exception:
             _log.exception("group %s: pruning the journal failed", self._group)

@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -14,10 +14,13 @@ from typing import Any
 from tidegate.core.runtime import Runtime, Strand
 from tidegate.ledger.threads import THREADS
 
-__all__ = ["GRACE", "Line", "Watch"]
+__all__ = ["GRACE", "LINE", "Line", "Watch", "line_of"]
 
 GRACE = 10.0
 """Seconds that a silent store has left to answer once a process begins to shut down."""
+
+LINE = "tidegate_line"
+"""The key of a connection's line among what its pool notes about it."""
 
 _MOST = 1.0  # seconds between two checks of the waits
 _LEAST = 0.02
@@ -105,6 +108,11 @@ class Watch:
         return min(_MOST, max(_LEAST, within / 20))
 
 
+def line_of(info: Mapping[Any, Any]) -> Line | None:
+    """Return the line of a connection, given what its pool notes about it; ``None`` for SQLite, which has no server."""
+    return info.get(LINE)
+
+
 def _look(watch: Callable[[], Watch | None], runtime: Runtime) -> None:
     """Check the waits repeatedly, until the ledger has been garbage-collected."""
     pause = _LEAST
@@ -175,7 +183,7 @@ class Line:
         with self._lock:
             if self._watch.waiting.get(self) != since:
                 return
-            why = "and this process is to end" if self._watch.is_hurried else "which is the limit 'answer'"
+            why = "and this process is shutting down" if self._watch.is_hurried else "which is the limit 'answer'"
             self.reason = f"the server has not answered for {now - since:.0f} s, {why}"
             # A driver that has lost the connection meanwhile may raise anything; the other lines still need the watch.
             with suppress(Exception), socket.socket(fileno=os.dup(self._fileno())) as shut:

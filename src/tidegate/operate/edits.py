@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias, assert_never
 from tidegate.core.arguments import Accepts, Amount, argument, convert_arguments, several
 from tidegate.core.policies import Earliest, Latest, Start, Timestamp
 from tidegate.core.positions import GroupState, Position
-from tidegate.core.records import TopicPartition, check_group, check_topic
+from tidegate.core.records import TopicPartition, check_group, check_topic, is_query
 from tidegate.core.text import is_text
 from tidegate.errors import ChangeRefused, ConfigurationError, PositionsMoved
 from tidegate.kafka.cluster import LogEnds, Survey
@@ -71,7 +71,7 @@ def target(text: str) -> Target:
         start: Start = argument("target", Start, text)
     except ConfigurationError:
         raise ChangeRefused(
-            f"{text!r} is not a place in a log; write an offset, -N or +N for so many from where the position is, "
+            f"{text!r} is not a position in a log; write an offset, -N or +N relative to the current position, "
             "earliest, latest, or a time with its zone, such as 2026-11-01T00:00:00Z"
         ) from None
     return start
@@ -296,6 +296,11 @@ class Operator:
         self, action: Action, group: str, topic: str, target: Target, *, partitions: Collection[int] | None, force: bool
     ) -> EditPreview:
         check_group(group)
+        if is_query(topic):
+            raise ChangeRefused(
+                f"{topic} is no topic: group {group!r} is a query of Structured Streaming, and Spark decides what its "
+                "batches read; Ledger.edit sets its number"
+            )
         check_topic(topic)
         target = argument("target", TargetArgument, target)
         partitions = argument("partitions", _Partitions, partitions)

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from tidegate.core.records import LetterErrors, LetterHead
 from tidegate.errors import ChangeRefused
-from tidegate.ledger.ledger import Ledger, find_heads
+from tidegate.ledger.ledger import Ledger
+from tidegate.ledger.letters import find_heads
 
 __all__ = ["LetterAction", "LetterKind", "LetterPreview", "error_kind", "kinds", "letter_preview"]
 

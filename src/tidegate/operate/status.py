@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from tidegate.core.arguments import argument, span
 from tidegate.core.positions import GroupState, Position, Totals
-from tidegate.core.records import TopicPartition
+from tidegate.core.records import TopicPartition, is_query
 from tidegate.errors import BrokerUnavailable
 from tidegate.ledger.ledger import Ledger
 from tidegate.operate.states import Observation, Past, Seen, State, ask_members, past, verdict, worst
@@ -206,7 +206,7 @@ class Overview:
         now = self._clock()
         state = self._ledger.read(name)
         history = past(self._ledger, state, _time(now), timedelta(seconds=self._window))
-        topics = {tp.topic for tp in state.positions}
+        topics = {tp.topic for tp in state.positions if not is_query(tp.topic)}
         since = round(history.since.timestamp() * 1000)
         logs, trouble = self._ask(lambda survey: survey.logs(topics, since))
         logs = logs or {}
@@ -261,9 +261,10 @@ class Overview:
         ):
             before = [seen._replace(at=now - self._window, end=then.of(self._ledger, stored))]
         known = self._seen.add(first.group, seen, before)
+        state = verdict(known, window=self._window, paused=first.paused) if stored or first.paused else State.STOPPED
         return GroupSummary(
             group=first.group,
-            state=verdict(known, window=self._window, paused=first.paused) if stored or first.paused else State.STOPPED,
+            state=_of_query(first.topic, state),
             paused=first.paused,
             topics=tuple(str(total.topic) for total in stored),
             partitions=partitions,
@@ -289,7 +290,8 @@ class Overview:
             before = [Observation(history.since.timestamp(), then[0], ended, then[1])]
         known = self._seen.add((state.group, row.partition), seen, before)
         edits = history.edits.get(row.partition, ())
-        return verdict(known, window=self._window, paused=state.paused, rewinds=edits)
+        found = verdict(known, window=self._window, paused=state.paused, rewinds=edits)
+        return _of_query(row.partition.topic, found)
 
     def _ages(
         self, now: float, state: GroupState, logs: Mapping[TopicPartition, LogEnds]
@@ -314,7 +316,12 @@ class Overview:
 
 
 def _topics(totals: Sequence[Totals]) -> set[str]:
-    return {total.topic for total in totals if total.topic is not None}
+    return {total.topic for total in totals if total.topic is not None and not is_query(total.topic)}
+
+
+def _of_query(topic: str | None, state: State) -> State:
+    """Return the state of a query with an owner as ok: it has no log, so that no end of one is unknown."""
+    return State.OK if state is State.UNKNOWN and topic is not None and is_query(topic) else state
 
 
 def _lag(row: Position, log: LogEnds | None) -> int | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tidegate.sandbox.cluster import KafkaCluster
 from tidegate.sandbox.database import Database
+from tidegate.sandbox.debezium import Debezium
 from tidegate.sandbox.errors import SandboxError
 from tidegate.sandbox.executor import Executor
 from tidegate.sandbox.kafka import Kafka
@@ -16,6 +17,7 @@ from tidegate.sandbox.pgbouncer import PgBouncer
 from tidegate.sandbox.postgres import Postgres
 from tidegate.sandbox.proxy import Proxy
 from tidegate.sandbox.redis import Redis
+from tidegate.sandbox.registry import Registry
 from tidegate.sandbox.server import Server
 from tidegate.sandbox.spark import SparkCluster
 from tidegate.sandbox.spark_nodes import SparkMaster, SparkWorker
@@ -23,6 +25,7 @@ from tidegate.sandbox.trap import Trap
 
 __all__ = [
     "Database",
+    "Debezium",
     "Executor",
     "Kafka",
     "KafkaCluster",
@@ -32,6 +35,7 @@ __all__ = [
     "Postgres",
     "Proxy",
     "Redis",
+    "Registry",
     "SandboxError",
     "Server",
     "SparkCluster",

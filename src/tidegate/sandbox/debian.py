@@ -1,4 +1,4 @@
-"""Programs from Debian packages that are not installed: unpacked into the cache, the system stays as it is."""
+"""Programs from Debian packages, unpacked into the cache without installing them on the system."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class _Apt:
         if done.returncode != 0:
             lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()][-_TAIL_LINES:]
             what = f"{' '.join(command[:2])} ended with {done.returncode}"
-            raise self._failure(package, what, "\n".join(["The end of what it said:", *lines]))
+            raise self._failure(package, what, "\n".join(["The end of its output:", *lines]))
 
     @staticmethod
     def _failure(package: str, what: str, told: str = "") -> SandboxError:

@@ -29,8 +29,8 @@ class Kafka(Server):
     """Apache Kafka in KRaft mode: one process that is broker and controller.
 
     Topics are not created automatically, and have 4 partitions by default. Groups rebalance without delay and may use
-    session timeouts from half a second. ``settings`` are broker properties. ``advertised`` is the address that clients
-    are told to use, for a proxy in front. ``jvm`` replaces the JVM options.
+    session timeouts from half a second. ``settings`` are broker properties. ``advertised`` is the address that the
+    broker gives to clients, for a proxy in front. ``jvm`` replaces the JVM options.
     """
 
     title = "Kafka"

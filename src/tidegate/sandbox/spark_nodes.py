@@ -86,7 +86,7 @@ class _Node(Server):
             connection.request("GET", "/json/")
             state: dict[str, Any] = json.loads(connection.getresponse().read())
         except (HTTPException, ValueError) as error:
-            raise ConnectionError(f"{self.title} does not tell how it is") from error
+            raise ConnectionError(f"{self.title} does not report its state") from error
         finally:
             connection.close()
         return state
@@ -147,7 +147,7 @@ class SparkWorker(_Node):
 
 
 def authentication(secret: str) -> dict[str, str]:
-    """Return the settings of everyone who takes part in a cluster that only those can join who know the secret."""
+    """Return the settings that all processes of a cluster share; only those that know the secret can join it."""
     return {"spark.authenticate": "true", "spark.authenticate.secret": secret}
 
 

@@ -18,7 +18,7 @@ from tidegate.ledger.open import engine_at
 __all__ = ["LedgerAddress"]
 
 _PLAIN = (str, bytes, int, float, bool, type(None), PurePath)
-_WAY_OUT = "pass the ledger's URL to the pipeline, or say all of it in connect_args as plain values"
+_WAY_OUT = "pass the ledger's URL to the pipeline, or put everything into connect_args as plain values"
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _connect_args(engine: Engine) -> dict[str, Any]:
     known = inspect.getclosurevars(engine.pool._creator).nonlocals if _is_sqlalchemys(engine.pool._creator) else {}
     if "cparams" not in known:
         raise ConfigurationError(
-            f"executors cannot open this ledger: its engine connects by a creator or a pool of its own, which cannot "
+            f"executors cannot open this ledger: its engine has its own creator or pool, which cannot "
             f"be sent to them; {_WAY_OUT}"
         )
     of_url = engine.dialect.create_connect_args(engine.url)[1]

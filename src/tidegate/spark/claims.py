@@ -21,6 +21,7 @@ from tidegate.errors import (
     LedgerUnavailable,
     NotCommitted,
     PipelineStopped,
+    RegistryUnavailable,
     WritesRefused,
 )
 from tidegate.kafka.broker import Cluster
@@ -34,8 +35,8 @@ from tidegate.observe.events import Claimed, Event, Outages, Skipped
 __all__ = ["AWAY", "ClaimedTopics", "Waiting"]
 
 
-AWAY = (LedgerUnavailable, LedgerBusy, LedgerConflict, NotCommitted, WritesRefused)
-"""Errors of the ledger that pass by themselves."""
+AWAY = (LedgerUnavailable, LedgerBusy, LedgerConflict, NotCommitted, WritesRefused, RegistryUnavailable)
+"""Temporary errors of the ledger and the schema registry."""
 
 _PATIENCE = 300.0  # seconds that an outage of the ledger or the broker may last
 _PAUSE = 1.0  # seconds between two attempts
@@ -77,7 +78,9 @@ class Waiting:
         if now - self._since > _PATIENCE:
             raise error
         if not isinstance(error, LedgerConflict):  # a conflict is not an outage
-            self._outages.begin("broker" if isinstance(error, BrokerUnavailable) else "ledger", str(error))
+            others: dict[type[Exception], str] = {BrokerUnavailable: "broker", RegistryUnavailable: "registry"}
+            what = others.get(type(error), "ledger")
+            self._outages.begin(what, str(error))
         self._stopping.wait(_PAUSE)
 
     def failed(self, error: Exception, seconds: float) -> None:
@@ -94,6 +97,7 @@ class Waiting:
     def succeeded(self) -> None:
         """Report the end of all outages: a Spark job succeeded."""
         self._outages.end("Spark")
+        self._outages.end("registry")
         self.over()
 
 
@@ -235,7 +239,8 @@ class ClaimedTopics:
             if tp.topic not in known or row.identity.conflict(known[tp.topic]) == "topic":
                 raise IdentityChanged(
                     f"group {self._group!r}: topic {tp.topic!r} was {'recreated' if tp.topic in known else 'deleted'} "
-                    "while the pipeline was reading it; start it again, with recreated='restart' to begin anew"
+                    "while the pipeline was reading it; start it again; with recreated='restart', "
+                    "it reads the topic from its start"
                 )
 
     def _check_range(self, tp: TopicPartition, log: LogOffsets, state: GroupState) -> None:

@@ -44,7 +44,7 @@ def checked(settings: PipelineSettings, table: Table, ledger: Ledger[Any]) -> It
         )
     positions = _positions(ledger, settings.group)
     if positions is None:
-        yield f"ledger {ledger}: not there yet, will be created"
+        yield f"ledger {ledger}: does not exist yet, and will be created"
     else:
         lag = sum(max(0, log.latest - positions.get(tp, log.earliest)) for tp, log in logs.items())
         yield f"ledger {ledger}: group {settings.group!r} has {len(positions)} positions, {lag:,} offsets to go"
@@ -63,9 +63,12 @@ def _positions(ledger: SqlLedger, group: str) -> dict[TopicPartition, int] | Non
 
 def _table(engine: Engine, table: Table, settings: PipelineSettings) -> str:
     if table.create and not _exists(engine, table.name, table.schema, str(table)):
-        return f"table {table}: not there yet, will be created"
+        return f"table {table}: does not exist yet, and will be created"
     declared = {} if table.evolve else table.columns  # missing columns would be added
-    layout = prepare(engine, replace(table, create=False, evolve=False, columns=declared))
+    marks = table.of_guard
+    if marks is not None and not table.create and not _exists(engine, marks.name, marks.schema, str(marks)):
+        raise ConfigurationError(f"there is no table {marks}, which guard_table names; create it, or set create=True")
+    layout = prepare(engine, replace(table, create=False, evolve=False, columns=declared, guard_table=None))
     if layout is None:
         raise ConfigurationError(f"table {table} has no columns")
     if not table.evolve and (unknown := [name for name in settings.columns if name not in layout.by_name]):

@@ -19,26 +19,28 @@ from tidegate.errors import (
     LedgerConflict,
     LedgerUnavailable,
     PipelineStopped,
+    RegistryUnavailable,
     StatementTooLong,
     TidegateError,
 )
 from tidegate.ledger import Ledger, Outcome, SqlLedger, SqlTransaction
-from tidegate.ledger.delivery import deliver
+from tidegate.ledger.ledger import deliver
 from tidegate.ledger.threads import THREADS
 from tidegate.observe.events import Committed, DeadLettered, Event, FencedOff
 from tidegate.spark.address import LedgerAddress
 from tidegate.spark.executor import Ended, ExecutorCommit, TaskResult
 from tidegate.spark.jobs import JobFailed, RecordJobs
 from tidegate.spark.rows import FixedTable, Made, RowWise
-from tidegate.spark.spec import PipelineSpec
+from tidegate.spark.spec import WriteSpec
 from tidegate.spark.staging import RowRefused, Staged, Staging
 from tidegate.spark.transforms import Transformed
-from tidegate.spark.writer import TableAltered, Writing, line_of
+from tidegate.spark.writer import Writing, line_of
 from tidegate.tables.layout import Layout
 from tidegate.tables.registry import database_of
 from tidegate.tables.rows import Rows
 from tidegate.tables.shape import look_at_shape
 from tidegate.tables.target import Target
+from tidegate.tables.writer import TableAltered
 
 __all__ = ["FAILURES", "BatchDone", "Driver", "MicroBatch", "PipelineTable"]
 
@@ -48,6 +50,7 @@ T = TypeVar("T")
 FAILURES: dict[Ended, type[TidegateError]] = {
     Ended.CONFLICT: LedgerConflict,
     Ended.UNAVAILABLE: LedgerUnavailable,
+    Ended.NO_SCHEMAS: RegistryUnavailable,
     Ended.TOO_LONG: StatementTooLong,
     Ended.FAILED: PipelineStopped,
 }
@@ -55,13 +58,12 @@ FAILURES: dict[Ended, type[TidegateError]] = {
 
 
 class PipelineTable:
-    """The table that a pipeline writes to. It is inspected, created and altered between transactions only."""
+    """The table of a pipeline or a query. It is inspected, created and altered between transactions only."""
 
-    def __init__(self, spec: PipelineSpec, ledger: Ledger[Any]) -> None:
+    def __init__(self, spec: WriteSpec, ledger: Ledger[Any]) -> None:
         if not isinstance(ledger, SqlLedger):
             raise ConfigurationError(
-                f"pipeline of group {spec.group!r} into table {spec.into}: it needs a ledger in a SQL database, since "
-                "rows and positions commit together"
+                f"{spec.about}: it needs a ledger in a SQL database, since rows and positions commit together"
             )
         self.engine = ledger.engine
         self._ledger = ledger
@@ -87,7 +89,7 @@ class PipelineTable:
     def look(self) -> None:
         """Inspect the table again, and create it if the pipeline asks for that.
 
-        Raises :class:`LedgerUnavailable` only for errors that pass by themselves. Others become a
+        Raises :class:`LedgerUnavailable` only for temporary errors. Others become a
         :class:`ConfigurationError`, since waiting for them would never end.
         """
         try:
@@ -126,13 +128,16 @@ class PipelineTable:
     def fixed(self) -> FixedTable:
         """Return the table in the form that is sent to executors, which cannot alter it."""
         spec = self._spec
-        return FixedTable(self.target.layout, spec.form, spec.sources if spec.columns is not None else None)
+        sources = spec.sources if spec.columns is not None else None
+        return FixedTable(self.target.layout, spec.form, sources, spec.keys)
 
     def _target(self) -> Target:
         spec = self._spec
         plain = spec.is_plain and spec.columns is not None
         columns = {name: (source.part, *source.path) for name, source in spec.sources.items()} if plain else None
-        return Target(self.engine, spec.table, format=spec.form, columns=columns)
+        return Target(
+            self.engine, spec.table, format=spec.form, key_format=spec.keys or spec.key_format, columns=columns
+        )
 
 
 class MicroBatch(NamedTuple):
@@ -180,11 +185,11 @@ class BatchDone:
 
 
 class Driver:
-    """Commits the micro-batches of one pipeline."""
+    """Commits the micro-batches of one pipeline, or the batches of one query."""
 
     def __init__(
         self,
-        spec: PipelineSpec,
+        spec: WriteSpec,
         ledger: SqlLedger,
         destination: PipelineTable,
         tell: Callable[[Event], None],
@@ -202,6 +207,7 @@ class Driver:
         """Let each task commit its span. The driver advances spans for which no task saw a record."""
         done = BatchDone("partition")
         spans = {span.partition: span for span in batch.spans}
+        rowwise = rowwise.of_partitions(len(batch.claims))
         # With at-most-once delivery the position moves first and no task can be repeated, so records are kept at once.
         results = self._tasks(batch, batch.spans, rowwise, parks=self._spec.delivery is Delivery.AT_MOST_ONCE)
         refused = [result for result in results if result.ended is Ended.REFUSED]
@@ -238,9 +244,10 @@ class Driver:
     def by_driver(self, batch: MicroBatch, rowwise: RowWise) -> BatchDone:
         """Collect all records and write them here, in one transaction."""
         batches, counts, sizes = batch.jobs.collect(rowwise, batch.spans)
+        rowwise = rowwise.of_partitions(len(batch.claims))
         made = self._destination.made(lambda target: [rowwise.make(each, target) for each in batches])
         spans = [span._replace(records=counts.get(span.partition, 0)) for span in batch.spans]
-        done = self._together(batch.claims, spans, Writes("driver", made=made))
+        done = self.together(batch.claims, spans, Writes("driver", made=made))
         done.sizes = sizes
         return done
 
@@ -253,13 +260,13 @@ class Driver:
             else:
                 staged = self._staging.load(transformed.rows, self._destination.target.layout)
                 writes = Writes("staged", (), transformed.letters, staged)
-            done = self._together(batch.claims, spans, writes)
+            done = self.together(batch.claims, spans, writes)
             done.sizes = transformed.sizes
             return done
         except RowRefused as refused:
             raise PipelineStopped(
-                f"{self._spec.about}: a row of the transform does not fit: {refused}. No record is to blame for a row "
-                "of several; correct the transform or the table"
+                f"{self._spec.about}: a row of the transform does not fit: {refused}. The row may come from several "
+                "records, so none of them is parked; correct the transform or the table"
             ) from None
 
     def close(self) -> None:
@@ -274,7 +281,7 @@ class Driver:
                 raise RowRefused(str(each.misfits[0]))
         return rows
 
-    def _together(self, claims: Mapping[TopicPartition, Claim], spans: Sequence[Span], writes: Writes) -> BatchDone:
+    def together(self, claims: Mapping[TopicPartition, Claim], spans: Sequence[Span], writes: Writes) -> BatchDone:
         """Advance all spans, write and park, in one transaction."""
         began = self._runtime.monotonic()
         # A table that is created from the first rows does not exist before there are any.
@@ -334,4 +341,4 @@ class Driver:
                 raise JobFailed(f"{self._spec.about}, {result.source}: a task cannot have ended as {other.value!r}")
 
     def _advance(self, claims: Mapping[TopicPartition, Claim], spans: list[Span], done: BatchDone) -> None:
-        done.fenced += self._together(claims, spans, Writes("partition")).fenced
+        done.fenced += self.together(claims, spans, Writes("partition")).fenced

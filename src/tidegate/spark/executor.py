@@ -26,62 +26,69 @@ from tidegate.errors import (
     LedgerConflict,
     LedgerUnavailable,
     NotCommitted,
+    RegistryUnavailable,
     StatementTooLong,
     TidegateError,
 )
 from tidegate.ledger import Outcome, SqlLedger, SqlTransaction
 from tidegate.ledger.blame import Blame, fault_of
-from tidegate.ledger.delivery import deliver
+from tidegate.ledger.ledger import deliver
 from tidegate.ledger.threads import THREADS
 from tidegate.spark.address import LedgerAddress
 from tidegate.spark.records import RAW, Sizes, letters_read, letters_written
 from tidegate.spark.rows import Into, Made, RowWise
 from tidegate.spark.workers import ready_worker
-from tidegate.spark.writer import TableAltered, Writing, line_of
+from tidegate.spark.writer import Writing, line_of, public_error
 from tidegate.tables.format import NewFields
-from tidegate.tables.rows import Rows
+from tidegate.tables.plan import PlanStep
+from tidegate.tables.rows import DoesNotFit, Rows
+from tidegate.tables.writer import GuardedWriter, TableAltered
 
-__all__ = ["RESULT", "Ended", "ExecutorCommit", "Kept", "Shelf", "TaskResult"]
+__all__ = ["RESULT", "Ended", "ExecutorCommit", "Kept", "Shelf", "TaskResult", "TaskTarget"]
 
 
-_TOMBSTONES = "tidegate_tombstones"
-_LACKING = "tidegate_lacking."  # prefix of the column's name
-_PREFIX = 8  # bytes of the length that precedes each block of rows in the file
+_BATCH_BYTES = 2_500  # what a batch takes in memory beside its data: a step may have a single row
+_PREFIX = 8  # bytes of the length that precedes each batch in the file
+_MOST = 32 << 20  # bytes of a shelf that stay in memory
+_FLAGS = PlanStep._fields[1:]  # each is a bit of the mark of a planned step
 
 
 class Shelf:
-    """A buffer of rows that can be read in order several times, once for each attempt at the transaction.
+    """A buffer of Arrow batches that can be read in order several times, once for each attempt at the transaction.
+
+    Each batch has a mark, a small number that says what it is for.
 
     Up to ``most`` bytes stay in memory. The rest goes to an unnamed temporary file in Spark's local directory, so a
     task with large records needs no more memory.
     """
 
-    def __init__(self, most: int = 32 << 20) -> None:
+    def __init__(self, most: int) -> None:
         self._left = most
-        self._rows: list[Rows] = []
+        self._batches: list[tuple[Any, int]] = []
         self._file: BinaryIO | None = None
 
-    def add(self, rows: Rows) -> None:
-        """Append rows."""
-        if not len(rows):
+    def add(self, batch: Any, mark: int = 0) -> None:
+        """Append a batch, unless it has neither rows nor a mark: a step that empties the table has no rows."""
+        if not (batch.num_rows or mark):
             return
-        self._left -= rows.batch.nbytes
+        self._left -= batch.nbytes + _BATCH_BYTES
         if self._left >= 0:
-            self._rows.append(rows)
+            self._batches.append((batch, mark))
             return
         if self._file is None:
             folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
             self._file = TemporaryFile(dir=folder)  # noqa: SIM115 - close() closes it
-        written = _written(rows)
-        self._file.write(len(written).to_bytes(_PREFIX, "big"))
+        written = _written(batch)
+        self._file.write(len(written).to_bytes(_PREFIX, "big") + bytes([mark]))
         self._file.write(written)
 
-    def __iter__(self) -> Iterator[Rows]:
-        yield from self._rows
+    def __iter__(self) -> Iterator[tuple[Any, int]]:
+        yield from self._batches
         if self._file is not None:
             self._file.seek(0)
             while prefix := self._file.read(_PREFIX):
-                yield _read(self._file.read(int.from_bytes(prefix, "big")))
+                (mark,) = self._file.read(1)
+                yield _read(self._file.read(int.from_bytes(prefix, "big"))), mark
 
     def close(self) -> None:
         """Close the temporary file, which deletes it."""
@@ -89,29 +96,15 @@ class Shelf:
             self._file.close()
 
 
-def _written(rows: Rows) -> memoryview:
-    batch = rows.batch if rows.tombstones is None else rows.batch.append_column(_TOMBSTONES, rows.tombstones)
-    for name, mask in rows.lacking.items():
-        batch = batch.append_column(_LACKING + name, mask)
+def _written(batch: Any) -> memoryview:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)
     return memoryview(sink.getvalue())
 
 
-def _read(written: bytes) -> Rows:
-    batch = pa.ipc.open_stream(written).read_next_batch()
-    tombstones = None
-    if _TOMBSTONES in batch.schema.names:
-        tombstones = batch.column(_TOMBSTONES)
-        batch = batch.drop_columns([_TOMBSTONES])
-    lacking = {name: batch.column(name) for name in batch.schema.names if name.startswith(_LACKING)}
-    return Rows(
-        batch.drop_columns(list(lacking)),
-        range(batch.num_rows),
-        tombstones=tombstones,
-        lacking={name.removeprefix(_LACKING): mask for name, mask in lacking.items()},
-    )
+def _read(written: bytes) -> Any:
+    return pa.ipc.open_stream(written).read_next_batch()
 
 
 class Ended(StrEnum):
@@ -128,11 +121,13 @@ class Ended(StrEnum):
     """The database refused rows; with ``parks``, the task can be run again."""
     CONFLICT = "conflict"
     UNAVAILABLE = "unavailable"
-    """The ledger is away, which passes by itself."""
+    """The ledger is unavailable; a later attempt may succeed."""
+    NO_SCHEMAS = "no schemas"
+    """The schema registry is unavailable; a later attempt may succeed."""
     TOO_LONG = "too long"
     """A statement ran longer than the limit; a retry of the same span would too."""
     FAILED = "failed"
-    """Another failure, which would come again."""
+    """Another failure, at which a retry would fail too."""
 
 
 class TaskResult(NamedTuple):
@@ -172,6 +167,8 @@ class TaskResult(NamedTuple):
                 ended = Ended.CONFLICT
             case LedgerUnavailable() | LedgerBusy() | NotCommitted():
                 ended = Ended.UNAVAILABLE
+            case RegistryUnavailable():
+                ended = Ended.NO_SCHEMAS
             case StatementTooLong():
                 ended = Ended.TOO_LONG
             case _:
@@ -199,12 +196,24 @@ RESULT = ", ".join(f"{name} {_TYPES[kind][0]}" for name, kind in get_type_hints(
 """The schema of task results, in Spark's DDL syntax."""
 
 
+class TaskTarget(NamedTuple):
+    """Where a task commits to: the ledger, and the writer of the table."""
+
+    ledger: SqlLedger
+    writer: GuardedWriter
+
+    def planned(self, rows: Rows) -> Iterator[PlanStep]:
+        """Yield the steps that write the rows, before the transaction begins."""
+        self.ledger.meet()  # raises errors with advice if there is no way to connect
+        return self.writer.planned(rows, self.ledger.engine.connect)
+
+
 @dataclass(frozen=True)
 class ExecutorCommit:
     """The function that a task runs on an executor: reads the batches of one span, then writes, advances and commits.
 
-    All batches are read before the transaction begins. So the transaction is short, and it can be repeated without
-    reading again. Rows that do not fit into memory wait on disk.
+    All batches are read, and their writes planned, before the transaction begins. So the transaction is short, and it
+    can be repeated without doing that again. Rows that do not fit into memory wait on disk.
 
     ``parks``: also keep the records, so that those whose rows the database refuses can be parked. Otherwise the task
     ends as ``REFUSED`` and has written nothing, and the driver runs it again with ``parks``. Refusals are rare, and
@@ -231,40 +240,50 @@ class ExecutorCommit:
 
     def _done(self, batches: Iterable[Any], kept: Kept) -> TaskResult | None:
         """Return the result of the task; ``None`` if it saw no record."""
-        whole, sizes = _Whole(self.spans), Sizes()
+        whole, sizes, target = _Whole(self.spans), Sizes(), self.target()
         try:
             for batch in filter(len, batches):
                 whole.add(batch, self.rowwise.read(batch))
                 sizes.add(self.rowwise.sizes(batch))
                 made = self.rowwise.make(batch, self.into)
                 if self.parks:
-                    kept.raw.add(Rows(batch, range(batch.num_rows)))
+                    kept.raw.add(batch)
                 else:
-                    kept.add(made)
+                    kept.add(made, target.planned(made.rows))
             whole.check(counted=self.rowwise.counts)
+        except SQLAlchemyError as error:
+            return self._failed(whole.source or self._some, public_error(target.ledger, error, "planning rows"))
+        except (DoesNotFit, pa.ArrowException) as error:
+            return self._failed(whole.source or self._some, error)
         except (NewFields, TidegateError) as error:
             return TaskResult.failed(whole.source or self._some, error)
         if whole.source is None:
             return None
-        done = self._commit(whole.source, whole.count, kept, is_retried=_is_retried())
+        done = self._commit(target, whole.source, whole.count, kept, is_retried=_is_retried())
         return done._replace(size=sizes.expected)
 
-    def _commit(self, source: TopicPartition, count: int, kept: Kept, *, is_retried: bool) -> TaskResult:
-        """Commit what was made from the records. ``is_retried``: there was an attempt at the same task before."""
-        began = self.runtime.monotonic()
+    def target(self) -> TaskTarget:
+        """Open the ledger and prepare the writer of the table."""
         ledger = self.address.open()
+        return TaskTarget(ledger, self.writing.on(ledger.engine))
+
+    def _commit(
+        self, target: TaskTarget, source: TopicPartition, count: int, kept: Kept, *, is_retried: bool
+    ) -> TaskResult:
+        """Commit what was made from the records. ``is_retried``: there was an attempt at the same task before."""
+        began, ledger = self.runtime.monotonic(), target.ledger
         span = self.spans[source]._replace(records=count)
 
         def write(tx: SqlTransaction) -> None:
             park = partial(_park, ledger, tx)
             if self.parks:
                 kept.begin()
-                made = map(kept.counted, (self.rowwise.make(each.batch, self.into) for each in kept.raw))
+                made = map(kept.counted, (self.rowwise.make(batch, self.into) for batch, _ in kept.raw))
                 self.writing.write_or_park(tx, made, lambda letters: park(kept.noted(letters)))
                 return
             for some in kept.letters():
                 park(some)
-            self.writing.write(tx, kept.rows)
+            target.writer.write(tx.connection, kept.steps())
 
         try:
             result = deliver(ledger, self.delivery, {source: self.claims[source]}, [span], write, shared=True)
@@ -272,9 +291,7 @@ class ExecutorCommit:
             if isinstance(error, LedgerBusy) and is_retried:
                 # an earlier attempt may still be committing, and Spark would kill it if this one returned a result
                 raise
-            if not self.parks and not isinstance(error, TableAltered) and fault_of(error).blame is not Blame.DATABASE:
-                return TaskResult(*source, Ended.REFUSED, detail=line_of(error))
-            return TaskResult.failed(source, error)
+            return self._failed(source, error)
         done = result.outcome is Outcome.ALREADY_DONE
         ended = Ended.ALREADY_DONE if done else Ended.COMMITTED
         return TaskResult(
@@ -289,27 +306,35 @@ class ExecutorCommit:
             parked=json.dumps(kept.parked),
         )
 
+    def _failed(self, source: TopicPartition, error: Exception) -> TaskResult:
+        if not self.parks and not isinstance(error, TableAltered) and fault_of(error).blame is not Blame.DATABASE:
+            return TaskResult(*source, Ended.REFUSED, detail=line_of(error))
+        return TaskResult.failed(source, error)
+
     @property
     def _some(self) -> TopicPartition:
         return next(iter(self.spans))
 
 
 class Kept:
-    """The rows, dead letters and raw records of a task, until they are written."""
+    """The planned steps, dead letters and raw records of a task, until they are written."""
 
-    def __init__(self) -> None:
-        self.raw = Shelf()
-        self.rows = Shelf()
+    def __init__(self, most: int = _MOST) -> None:
+        """``most``: how many bytes of each may stay in memory."""
+        self.raw = Shelf(most)
         self.count = 0
         self.misfits = 0
         self.parked: list[tuple[int, str]] = []
-        self._letters = Shelf()
+        self._steps = Shelf(most)
+        self._letters = Shelf(most)
 
-    def add(self, made: Made) -> None:
-        """Append the rows and dead letters of a batch."""
-        self.rows.add(self.counted(made).rows)
+    def add(self, made: Made, steps: Iterable[PlanStep]) -> None:
+        """Append what a batch became: the steps that write its rows, and its dead letters."""
+        self.counted(made)
+        for batch, *flags in steps:
+            self._steps.add(batch, sum(flag << bit for bit, flag in enumerate(flags)))
         if made.letters:
-            self._letters.add(Rows(letters_written(self.noted(made.letters)), range(len(made.letters))))
+            self._letters.add(letters_written(self.noted(made.letters)))
 
     def begin(self) -> None:
         """Reset the counts before another attempt, which counts again by :meth:`counted` and :meth:`noted`."""
@@ -334,13 +359,18 @@ class Kept:
     def close(self) -> None:
         """Delete the temporary files."""
         self.raw.close()
-        self.rows.close()
+        self._steps.close()
         self._letters.close()
+
+    def steps(self) -> Iterator[PlanStep]:
+        """Yield the planned steps in order."""
+        for batch, mark in self._steps:
+            yield PlanStep(batch, *(bool(mark >> bit & 1) for bit in range(len(_FLAGS))))
 
     def letters(self) -> Iterator[list[FailedRecord]]:
         """Yield the dead letters in blocks."""
-        for some in self._letters:
-            yield letters_read(some.batch)
+        for some, _ in self._letters:
+            yield letters_read(some)
 
 
 def _park(ledger: SqlLedger, tx: SqlTransaction, letters: list[FailedRecord]) -> None:

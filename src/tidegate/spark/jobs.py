@@ -115,7 +115,7 @@ def job(what: str) -> Iterator[None]:
     try:
         yield
     except (AnalysisException, ParseException) as error:
-        raise ConfigurationError(f"{what}: Spark cannot make sense of it: {_short(str(error))}") from error
+        raise ConfigurationError(f"{what}: Spark does not understand it: {_short(str(error))}") from error
     except Py4JJavaError as error:
         raise JobFailed(f"{what}: {_cause(str(error.java_exception.toString()), str(error))}") from error
     except PySparkException as error:

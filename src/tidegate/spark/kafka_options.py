@@ -170,7 +170,7 @@ _RENAMED = {
 }
 
 # Settings that are ignored: internals of librdkafka, its logs and statistics, and settings of producers or of members
-# of a group. They mean nothing for consumers that are told partition and offset.
+# of a group. They mean nothing for consumers that are assigned a partition and an offset.
 _WITHOUT_MEANING = (
     *("debug", "log", "statistics.interval.ms", "stats_cb", "error_cb", "throttle_cb", "queued.", "topic.metadata."),
     *("socket.keepalive.enable", "socket.nagle.disable", "socket.max.fails", "socket.blocking.max.ms", "consume."),
@@ -188,7 +188,7 @@ _KEY = secrets.token_bytes(32)  # one per driver process; executors do not outli
 
 _OURS = {
     "group.id": "it is derived from the pipeline's group",
-    "auto.offset.reset": "executors read the offsets that the driver tells them, and no others",
+    "auto.offset.reset": "executors read only the offsets that the driver gives them",
     "enable.auto.commit": "positions are in the ledger",
     "key.deserializer": "records are read as bytes; the pipeline's format parses them",
     "value.deserializer": "records are read as bytes; the pipeline's format parses them",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["UNKNOWN", "Loop", "MicroBatches", "expected_bytes", "plan"]
+__all__ = ["UNKNOWN", "Loop", "MicroBatches", "check_columns", "expected_bytes", "plan", "to_arrow"]
 
 
 UNKNOWN = 1024.0
@@ -110,16 +110,8 @@ class MicroBatches:
                 refuse_generators(rows, self._spec.about)
                 refuse_exchange(made.frame(raw), self._spec.about)
             self._refuse_partial(rows)
-        if layout is None:
-            return
-        strange = [name for name in schema.names if name not in layout.by_name]
-        if strange and not self._spec.into.evolve:
-            refuse_generated(layout, strange[0])
-            raise ConfigurationError(
-                f"pipeline of group {self._spec.group!r}: table {self._spec.into} has no column {strange[0]!r} that "
-                f"can be written to; it has {', '.join(map(repr, layout.by_name))}"
-            )
-        check_schema(layout, schema)
+        if layout is not None:
+            check_columns(layout, schema, self._spec.about)
 
     def run(
         self, number: int, spans: Sequence[Span], claims: Mapping[TopicPartition, Claim], *, weight: float = 0.0
@@ -172,6 +164,18 @@ def to_arrow(schema: StructType) -> Any:
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - an extra
 
     return to_arrow_schema(schema)
+
+
+def check_columns(layout: Layout, schema: Any, about: str) -> None:
+    """Raise if the table cannot take rows of this Arrow schema."""
+    strange = [name for name in schema.names if name not in layout.by_name]
+    if strange and not layout.table.evolve:
+        refuse_generated(layout, strange[0])
+        raise ConfigurationError(
+            f"{about}: the table has no column {strange[0]!r} that can be written to; it has "
+            f"{', '.join(map(repr, layout.by_name))}"
+        )
+    check_schema(layout, schema)
 
 
 _BACKOFF = Backoff(first=0.5, most=10.0)
@@ -295,7 +299,7 @@ class Loop:
             if self._failures >= _TRIES:
                 raise
             self._limit = max(1, sum(span.end - span.start for span in spans) // _CUT)
-            self._refused = True  # it may have waited in vain for a lock that one of its tasks still holds
+            self._refused = True  # it may have failed to get a lock that one of its tasks still holds
             self._waiting.failed(error, _BACKOFF.after(self._failures))
             return False
         self._failures = 0

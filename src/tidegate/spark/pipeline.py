@@ -13,10 +13,12 @@ from sqlalchemy import URL, Engine
 
 from tidegate.core.arguments import Accepts, Seconds, argument, refuse_unknown
 from tidegate.core.policies import CommitMode, Delivery, OutOfRange, Recreated, Start, StartStrategy, Strategy
+from tidegate.core.schemas import SCHEMA_FORMATS
 from tidegate.errors import ConfigurationError
 from tidegate.kafka.claims import Claimer
 from tidegate.kafka.cluster import Admin
 from tidegate.kafka.config import admin_config, check_settings, client_config
+from tidegate.kafka.registry import RegistryGiven, open_registry
 from tidegate.kafka.topics import create_missing_topics
 from tidegate.ledger import Ledger, SqlLedger, open_ledger
 from tidegate.observe.events import Observer, Observers, ObserversArgument
@@ -29,7 +31,10 @@ from tidegate.spark.loop import Loop, MicroBatches
 from tidegate.spark.report import BatchReport, Report
 from tidegate.spark.session import DEFAULT_CONNECTOR, SparkOptions, check_session, open_session
 from tidegate.spark.spec import PipelineSpec, Transform, ValueFormat
-from tidegate.tables.table import Table, TableArgument
+from tidegate.tables.debezium_format import DebeziumFormat
+from tidegate.tables.route import OneTableArgument
+from tidegate.tables.schema_format import SchemaFormat
+from tidegate.tables.table import Table
 from tidegate.tables.types import Declared
 
 if TYPE_CHECKING:
@@ -53,7 +58,7 @@ class Pipeline:
     function of a DataFrame. Records that do not parse become dead letters. ``commit`` says what commits together: each
     partition or the whole micro-batch; by default it is chosen from the other arguments. ``collect``: the driver writes
     micro-batches of at most so many records by itself. ``per_batch`` declares that a transform which aggregates is
-    meant to see each micro-batch by itself.
+    meant to see each micro-batch by itself. ``registry`` is the URL of the schema registry, for formats that need one.
     """
 
     def __init__(
@@ -65,6 +70,7 @@ class Pipeline:
         kafka: str | Mapping[str, Any],
         ledger: str | URL | Engine | Ledger[Any],
         format: ValueFormat = PipelineSpec.format,
+        key_format: str | SchemaFormat = PipelineSpec.key_format,
         schema: Mapping[str, Declared] | None = None,
         columns: Mapping[str, str] | None = None,
         where: str | None = None,
@@ -79,6 +85,7 @@ class Pipeline:
         collect: int = PipelineSpec.collect,
         per_batch: bool = PipelineSpec.per_batch,
         spark: SparkSession | SparkOptions | None = None,
+        registry: RegistryGiven | None = None,
         observers: Iterable[Observer] = (),
         on_batch: Callable[[BatchReport], None] | None = None,
         **unknown: Never,
@@ -86,7 +93,7 @@ class Pipeline:
         refuse_unknown("a pipeline", unknown.keys(), signature(Pipeline).parameters.keys() - {"unknown"})
         self.spec = PipelineSpec(
             argument("topics", tuple[str, ...], topics),
-            argument("into", TableArgument, into),
+            argument("into", OneTableArgument, into),
             group,
             format,
             schema,
@@ -102,6 +109,8 @@ class Pipeline:
             collect,
             per_batch,
             max_bytes,
+            key_format,
+            open_registry(registry),
         )
         self._kafka = client_config(kafka)
         check_settings(client_settings(self._kafka))
@@ -246,6 +255,8 @@ def configured(
         kafka=kafka,
         ledger=ledger,
         format=_format(settings),
+        key_format=settings.key_format.value,
+        registry=settings.registry,
         schema=settings.schema or None,
         columns=settings.columns or None,
         where=settings.where,
@@ -284,8 +295,12 @@ def opened(settings: LedgerSettings | None) -> Ledger[Any]:
 
 def _format(settings: PipelineSettings) -> Any:
     match settings.format:
-        case PipelineFormat.JSON | PipelineFormat.TEXT | PipelineFormat.BYTES:
+        case PipelineFormat.JSON | PipelineFormat.TEXT | PipelineFormat.BYTES | PipelineFormat.CONNECT_JSON:
             return settings.format.value
+        case PipelineFormat.AVRO | PipelineFormat.PROTOBUF | PipelineFormat.JSON_SCHEMA:
+            return SchemaFormat(SCHEMA_FORMATS[settings.format.value], settings.flatten)
+        case PipelineFormat.DEBEZIUM:
+            return DebeziumFormat(decimals=settings.decimals, placeholder=settings.placeholder)
         case PipelineFormat.CSV:
             from tidegate.tables import CsvFormat  # noqa: PLC0415 - needs an extra
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
@@ -84,6 +84,9 @@ class RowWise(Protocol):
     def make(self, batch: Any, into: Into) -> Made:
         """Return the rows and dead letters of an Arrow batch of that frame."""
 
+    def of_partitions(self, count: int) -> RowWise:
+        """Return the same for a group that reads so many partitions."""
+
 
 def is_path(expression: str) -> bool:
     """Return whether a column's definition only names a part of the record, instead of being an expression."""
@@ -97,6 +100,7 @@ class FixedTable(Portable, Into):
     layout: Layout
     format: Format
     sources: Mapping[str, Source] | None
+    keys: Format | None = None
 
     def read(self, records: Feed) -> Rows:
         """Return the rows of records."""
@@ -109,7 +113,8 @@ class FixedTable(Portable, Into):
     @cached_property
     def _reader(self) -> Reader:
         watch = new_fields(self.layout) if self.layout.table.evolve and self.sources is None else None
-        return Reader(self.layout, self.format, None if self.sources is None else dict(self.sources), watch=watch)
+        sources = None if self.sources is None else dict(self.sources)
+        return Reader(self.layout, self.format, sources, keys=self.keys, watch=watch)
 
 
 @dataclass(frozen=True)
@@ -118,6 +123,8 @@ class Plain(RowWise):
 
     counts: ClassVar[bool] = False
     parts: frozenset[str]
+    partitions: int = 0
+    """How many partitions the group reads; 0 if that is not known."""
 
     def frame(self, raw: DataFrame) -> DataFrame:
         """Return the raw records unchanged."""
@@ -133,9 +140,13 @@ class Plain(RowWise):
 
     def make(self, batch: Any, into: Into) -> Made:
         """Return the rows and dead letters of a batch."""
-        rows = into.read(feed_of(batch, self.parts))
+        rows = into.read(feed_of(batch, self.parts)).of_partitions(self.partitions)
         letters = letters_of(batch, {misfit.place: str(misfit) for misfit in rows.misfits})
         return Made(batch.num_rows, rows, letters, batch)
+
+    def of_partitions(self, count: int) -> Plain:
+        """Return the same for a group that reads so many partitions: with several, none of them empties the table."""
+        return replace(self, partitions=count)
 
 
 @dataclass(frozen=True)
@@ -195,3 +206,7 @@ class Expressions(RowWise):
         rows = into.fit(made.rename_columns(list(self.columns)))
         letters += letters_of(kept, {misfit.place: str(misfit) for misfit in rows.misfits})
         return Made(batch.num_rows, rows, letters, kept)
+
+    def of_partitions(self, count: int) -> Expressions:
+        """Return the same: expressions do not read change events, so that no record empties the table."""
+        return self

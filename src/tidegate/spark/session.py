@@ -268,7 +268,7 @@ def _properties(conf: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _private_file(text: str) -> Iterator[Path]:
-    """Yield a file that only this user can read. On Linux it is in memory, and gone however this process ends."""
+    """Yield a file that only this user can read. On Linux it is in memory, and disappears however this process ends."""
     if not hasattr(os, "memfd_create"):
         with tempfile.TemporaryDirectory(prefix="tidegate-spark-") as folder:
             file = Path(folder, "spark.properties")
@@ -304,8 +304,10 @@ _NEEDED = {
 _CONNECTOR_JAR = re.compile(r"spark-sql-kafka-0-10_(?P<scala>[\d.]+)-(?P<spark>\d+\.\d+)[\w.-]*\.jar")
 
 
-def check_session(session: SparkSession) -> None:
+def check_session(session: SparkSession, *, reads_kafka: bool = True) -> None:
     """Raise a :class:`ConfigurationError` that says what is missing, if a pipeline cannot run on this session.
+
+    ``reads_kafka``: it has to have the Kafka connector, which a query of the user's needs only for its own source.
 
     Also removes ``kafka`` from the session's list of sources that are read through the older interface, and limits the
     bytes of a batch for a Python worker unless the user has set a limit.
@@ -316,12 +318,13 @@ def check_session(session: SparkSession) -> None:
             "a master (SparkOptions(master=…)) instead of a remote"
         )
     _check_version(session)
-    _check_connector(session)
+    if reads_kafka:
+        _check_connector(session)
     sources = str(session.conf.get(_V1_SOURCES, "") or "")
     kept = [source for source in sources.split(",") if source.strip().lower() != "kafka"]
     if len(kept) < len(sources.split(",")):
         session.conf.set(_V1_SOURCES, ",".join(kept))
-    if session.conf.get(BYTES_PER_BATCH, "") in ("", _DEFAULT_BYTES_PER_BATCH):
+    if session.conf.get(BYTES_PER_BATCH, None) in (None, _DEFAULT_BYTES_PER_BATCH):
         session.conf.set(BYTES_PER_BATCH, str(MOST_BYTES_PER_BATCH))
     if not str(session.sparkContext.master).startswith("local["):
         _check_workers(session)
@@ -416,7 +419,7 @@ def _workers_trouble(said: str, python: str) -> str:
         return (
             f"there is no {python} on the executors; let PYSPARK_PYTHON (or spark.pyspark.python) name a Python there"
         )
-    reason = next((line for line in reversed(said.strip().splitlines()) if line.strip()), "it did not say why")
+    reason = next((line for line in reversed(said.strip().splitlines()) if line.strip()), "it gave no reason")
     return f"a first task failed on the executors: {masked(reason.strip())}"
 
 

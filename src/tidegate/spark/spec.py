@@ -4,40 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeAlias
 
 from tidegate.core.arguments import Accepts, Amount, ByteCount, Count, Label, convert_arguments
 from tidegate.core.columns import FieldPath
 from tidegate.core.policies import CommitMode, Delivery, OutOfRange, Recreated, StartStrategy, Strategy
 from tidegate.core.records import check_group, check_topic
+from tidegate.core.schemas import SCHEMA_FORMATS
 from tidegate.core.text import is_text
 from tidegate.errors import ConfigurationError
 from tidegate.settings import RunSettings
 from tidegate.spark.rows import is_path
+from tidegate.tables.connect_format import ConnectJsonFormat
 from tidegate.tables.csv_format import CsvFormat
+from tidegate.tables.debezium_format import DebeziumFormat
 from tidegate.tables.feed import Source, sources_of
 from tidegate.tables.json_format import JsonFormat
-from tidegate.tables.table import Mode, Table, TableArgument
-from tidegate.tables.types import ColumnType
+from tidegate.tables.route import OneTableArgument
+from tidegate.tables.schema_format import SchemaFormat
+from tidegate.tables.table import Mode, Table
+from tidegate.tables.types import ColumnType, reads_changes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["PipelineSpec", "Transform", "ValueFormat"]
+__all__ = ["PipelineSpec", "Transform", "ValueFormat", "WriteSpec"]
 
 Transform: TypeAlias = "str | Callable[[DataFrame], DataFrame]"
 """SQL over ``records``, or a function of a DataFrame."""
 
-ValueFormat: TypeAlias = str | CsvFormat
-"""``"json"``, ``"text"``, ``"bytes"`` or ``CsvFormat([…])``."""
+ValueFormat: TypeAlias = str | CsvFormat | SchemaFormat | ConnectJsonFormat | DebeziumFormat
+"""A name, such as ``"json"``, ``"text"``, ``"avro"`` or ``"debezium"``, or a format, such as ``CsvFormat([…])``."""
 
 _DEFAULT = RunSettings()
 _NAMES = ("json", "text", "bytes")
-_FORMATS = "'json', 'text', 'bytes' or CsvFormat([…])"
+_SCHEMAS = ", ".join(map(repr, SCHEMA_FORMATS))
+_FORMATS = (
+    f"'json', 'text', 'bytes', {_SCHEMAS}, 'connect-json', 'debezium', SchemaFormat(…), DebeziumFormat(…) or "
+    "CsvFormat([…])"
+)
+_OBJECTS = CsvFormat | SchemaFormat | ConnectJsonFormat | DebeziumFormat
+_OF_CONNECT = ("connect-json", "debezium")
 
 
 def _format(given: Any) -> ValueFormat | None:
-    return given if isinstance(given, CsvFormat) or (is_text(given) and given in _NAMES) else None
+    if is_text(given) and given in SCHEMA_FORMATS:
+        return SchemaFormat(SCHEMA_FORMATS[given])
+    if is_text(given) and given in _OF_CONNECT:
+        return ConnectJsonFormat() if given == "connect-json" else DebeziumFormat()
+    return given if isinstance(given, _OBJECTS) or (is_text(given) and given in _NAMES) else None
+
+
+def _key_format(given: Any) -> str | SchemaFormat | None:
+    found = _format(given)
+    return found if isinstance(found, SchemaFormat) else "json" if found == "json" else None
 
 
 def _transform(given: Any) -> Any:
@@ -46,14 +66,62 @@ def _transform(given: Any) -> Any:
     return given if callable(given) and not isinstance(given, type) else None
 
 
+class WriteSpec(Protocol):
+    """What the driver needs to know in order to write: of a pipeline, or of a streaming query."""
+
+    @property
+    def about(self) -> str:
+        """The beginning of error messages."""
+
+    @property
+    def group(self) -> str:
+        """The name that the positions are kept under."""
+
+    @property
+    def delivery(self) -> Delivery:
+        """The delivery guarantee."""
+
+    @property
+    def into(self) -> Table:
+        """The table as given."""
+
+    @property
+    def table(self) -> Table:
+        """The table, with the types of its columns as far as they are declared."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every record becomes a row and every column is a part of it, without expressions."""
+
+    @property
+    def columns(self) -> Mapping[str, str] | None:
+        """The columns with their sources; ``None`` if each column takes the field of its name."""
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        """The sources of those columns that are parts of the record."""
+
+    @property
+    def form(self) -> Any:
+        """The format object for readers."""
+
+    @property
+    def keys(self) -> SchemaFormat | None:
+        """The format of keys that name a schema; ``None`` if keys are JSON."""
+
+    @property
+    def key_format(self) -> Any:
+        """The format of keys."""
+
+
 @dataclass(frozen=True)
 class PipelineSpec:
     """The arguments of a pipeline, checked as far as possible without its servers."""
 
     topics: tuple[str, ...]
-    into: TableArgument
+    into: OneTableArgument
     group: Annotated[str, Accepts("the name of a group", check_group)]
-    format: Annotated[ValueFormat, Accepts(_FORMATS, _format, _NAMES)] = "json"
+    format: Annotated[ValueFormat, Accepts(_FORMATS, _format, (*_NAMES, *SCHEMA_FORMATS, *_OF_CONNECT))] = "json"
     schema: Mapping[FieldPath, Any] | None = None
     columns: Mapping[Label, Label] | None = None
     where: Label | None = None
@@ -67,9 +135,17 @@ class PipelineSpec:
     collect: Amount = _DEFAULT.collect
     per_batch: bool = _DEFAULT.per_batch
     max_bytes: ByteCount = _DEFAULT.max_bytes
+    key_format: Annotated[Any, Accepts(f"'json', {_SCHEMAS} or SchemaFormat(…)", _key_format)] = "json"
+    registry: Any = None
+    """The schema registry, for formats that need one and have none."""
 
     def __post_init__(self) -> None:
         convert_arguments(self)
+        for name in ("format", "key_format"):
+            if isinstance(form := getattr(self, name), SchemaFormat):
+                form = form.with_registry(self.registry)
+                _ = form.codecs  # raises if there is no registry
+                object.__setattr__(self, name, form)
         object.__setattr__(self, "topics", tuple(dict.fromkeys(self.topics)))
         if not self.topics:
             self._refuse("topics is empty; name one or several")
@@ -81,16 +157,37 @@ class PipelineSpec:
         _ = self.fields
 
     def _check_format(self) -> None:
+        if self.names_schemas and not self.is_plain:
+            self._refuse(
+                "records that name a schema go into columns that are parts of the record, such as 'value.id'; where, "
+                "transform and SQL expressions do not read them yet"
+            )
+        if self.names_schemas and self.delivery is Delivery.AT_MOST_ONCE:
+            self._refuse(
+                "records that name a schema need the registry after the position has moved, and an outage would lose "
+                "them; use another delivery than at-most-once"
+            )
+        if reads_changes(self.format) and not self.is_plain:
+            self._refuse(
+                "change events change rows one after the other, as a whole: columns are parts of the record, such as "
+                "'value.id'; where, transform and SQL expressions, and with them the order of their rows, are refused"
+            )
+        self.into.check_format(self.format)
         if self.is_scalar and self.schema is not None:
             self._refuse(f"format {self.format!r} has no fields that a schema could name; it is the value as a whole")
         if self.is_scalar and self.columns is None and self.transform is None:
-            self._refuse(f"format {self.format!r} has no fields; say which column it goes to: columns={{'…': 'value'}}")
+            self._refuse(f"format {self.format!r} has no fields; name its column: columns={{'…': 'value'}}")
 
     def _check_rows(self) -> None:
+        if self.into.soft_delete is not None and not self.deletes:
+            self._refuse(
+                "soft_delete marks the rows of deletions, which have no fields for where, transform and SQL "
+                "expressions; let columns be parts of the record, such as 'value.id'"
+            )
         if self.transform is not None and (self.columns is not None or self.where is not None):
             self._refuse("transform makes the rows by itself; leave out columns and where, or transform")
         if self.columns is not None and not self.columns:
-            self._refuse("columns is empty; leave it out, or say where each column comes from")
+            self._refuse("columns is empty; leave it out, or give each column a source")
         for name in self.columns or ():
             if "`" in name:
                 self._refuse(f"column {name!r} has a backtick in its name, which expressions cannot speak of")
@@ -123,7 +220,17 @@ class PipelineSpec:
     @property
     def form(self) -> Any:
         """The format object for readers."""
-        return self.format if isinstance(self.format, CsvFormat) else JsonFormat()
+        return JsonFormat() if isinstance(self.format, str) else self.format
+
+    @property
+    def keys(self) -> SchemaFormat | None:
+        """The format of keys that name a schema; ``None`` if keys are JSON."""
+        return self.key_format if isinstance(self.key_format, SchemaFormat) else None
+
+    @property
+    def names_schemas(self) -> bool:
+        """Whether values or keys name a schema of a registry."""
+        return isinstance(self.format, SchemaFormat) or self.keys is not None
 
     @property
     def sources(self) -> dict[str, Source]:

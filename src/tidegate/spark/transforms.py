@@ -38,6 +38,8 @@ def rowwise_of(spec: PipelineSpec, layout: Layout | None) -> Plain | Expressions
     if not spec.is_plain:
         return expressions_of(spec, layout)
     parts = {"value", *(source.part for source in spec.sources.values()), *(["key"] if spec.deletes else [])}
+    parts |= {"headers"} if spec.names_schemas else set()
+    parts |= set(getattr(spec.form, "parts", ()))
     return Plain(frozenset(parts))
 
 
@@ -69,7 +71,7 @@ def parsing_of(spec: PipelineSpec, layout: Layout | None) -> Parsing:
             made[OF_TABLE + name] = for_spark(layout.by_name[name], OF_TABLE + name), source
     if not made:
         raise ConfigurationError(
-            f"pipeline of group {spec.group!r}: nothing tells the fields of the value; declare them in schema=…"
+            f"pipeline of group {spec.group!r}: the fields of the value are not known; declare them in schema=…"
         )
     columns = tuple(column for column, _ in made.values())
     into = spec.into

@@ -1,15 +1,18 @@
-"""Writing rows in an open transaction, on the driver and on executors."""
+"""Writing rows in an open transaction, on the driver and on executors: all of them, or all that the database takes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from itertools import chain
 
+from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from tidegate.core.records import FailedRecord
-from tidegate.ledger import SqlTransaction
+from tidegate.errors import LedgerUnavailable
+from tidegate.ledger import SqlLedger, SqlTransaction
 from tidegate.ledger.blame import Blame, Company, described, fault_of
 from tidegate.spark.records import letters_of
 from tidegate.spark.rows import Made
@@ -17,36 +20,34 @@ from tidegate.tables.layout import Layout
 from tidegate.tables.registry import database_of
 from tidegate.tables.rows import Rows
 from tidegate.tables.target import write_rows
+from tidegate.tables.writer import GuardedWriter
 
-__all__ = ["TableAltered", "Writing", "line_of"]
-
-
-class TableAltered(Exception):
-    """The table was altered after the rows were made."""
+__all__ = ["Writing", "line_of", "public_error"]
 
 
 @dataclass(frozen=True)
 class Writing:
-    """Writes rows to a table, given its layout and the shape that it must still have."""
+    """How rows are written to a table: its layout, and the shape that it must still have. It can be pickled."""
 
     layout: Layout
     shape: str | None
 
-    def write(self, tx: SqlTransaction, rows: Iterable[Rows]) -> None:
-        """Write rows, and raise :class:`TableAltered` if the table has changed.
+    def on(self, engine: Engine) -> GuardedWriter:
+        """Return the writer for the database of an engine."""
+        return GuardedWriter(database_of(engine), self.layout, self.shape)
 
-        The check after writing is decisive: written rows lock the table against changes until COMMIT.
-        """
-        self._refuse_outdated(tx, is_written=False)
-        for each in rows:
-            write_rows(tx.connection, self.layout, each)
-        self._refuse_outdated(tx, is_written=True)
+    def write(self, tx: SqlTransaction, rows: Iterable[Rows]) -> None:
+        """Plan and write rows, and raise :class:`TableAltered` if the table has changed."""
+        writer, conn = self.on(tx.connection.engine), tx.connection
+        steps = (writer.planned(each, lambda: nullcontext(conn)) for each in rows)
+        writer.write(conn, chain.from_iterable(steps))
 
     def write_or_park(
         self, tx: SqlTransaction, made: Iterable[Made], park: Callable[[list[FailedRecord]], None]
     ) -> None:
         """Write rows, and park the records whose rows the database refuses, along with the existing dead letters."""
-        self._refuse_outdated(tx, is_written=False)
+        writer = self.on(tx.connection.engine)
+        writer.check(tx.connection, is_written=False)
         narrowing = _Narrowing(tx, self.layout)
         try:
             for each in made:
@@ -54,15 +55,9 @@ class Writing:
             park(narrowing.settled())
         except Exception:
             with suppress(SQLAlchemyError):  # the transaction has failed, and the original error is raised below
-                self._refuse_outdated(tx, is_written=True)
+                writer.check(tx.connection, is_written=True)
             raise
-        self._refuse_outdated(tx, is_written=True)
-
-    def _refuse_outdated(self, tx: SqlTransaction, *, is_written: bool) -> None:
-        if not database_of(tx.connection).has_shape(
-            tx.connection, self.layout.table, self.shape, is_written=is_written
-        ):
-            raise TableAltered(f"table {self.layout.table} was altered")
+        writer.check(tx.connection, is_written=True)
 
 
 class _Narrowing:
@@ -79,16 +74,17 @@ class _Narrowing:
         """Write the rows of a batch. Returns the dead letters of refused records, except those in doubt."""
         refused: dict[int, str] = {}
         doubtful: dict[int, str] = {}
-        pending = self._tried_first(made.rows) if len(made.rows) else []
+        pending = self._tried_first(made.rows) if made.rows.changing else []
         while pending:
             rows = pending.pop()
             error = self._attempt(rows)
             if error is None:
                 self._company.has_passed = True
                 continue
-            first, last = rows.places[0], rows.places[-1]
+            places = rows.changing
+            first, last = places[0], places[-1]
             if first < last:
-                middle = _middle(rows.places)
+                middle = _middle(places)
                 pending += [rows.between(middle, last + 1), rows.between(first, middle)]
                 continue
             is_doubtful = fault_of(error).blame is Blame.UNCERTAIN
@@ -103,7 +99,7 @@ class _Narrowing:
         """Return the rows to try, the last ones first: all together, or those of each record if numbers may run out."""
         if not rows.mix_numbers(self._layout.counted):
             return [rows]
-        return [rows.between(place, place + 1) for place in sorted(set(rows.places), reverse=True)]
+        return [rows.between(place, place + 1) for place in sorted(set(rows.changing), reverse=True)]
 
     def settled(self) -> list[FailedRecord]:
         """Return the dead letters of records in doubt. If no record has passed, raise the error of the first."""
@@ -124,6 +120,17 @@ class _Narrowing:
         if fault.blame is Blame.DATABASE:
             raise fault.error
         return failure
+
+
+def public_error(ledger: SqlLedger, error: SQLAlchemyError, what: str) -> Exception:
+    """Return the public error for a statement that failed outside of a ledger's transaction, if it passes by itself.
+
+    Returns other errors unchanged.
+    """
+    try:
+        return ledger.passing(error, what) or error
+    except LedgerUnavailable as unavailable:  # this process has never reached the ledger
+        return unavailable
 
 
 def line_of(error: Exception) -> str:

@@ -6,22 +6,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import ConfigurationError
+from tidegate.tables.route import Part, Route
 from tidegate.tables.table import Mode, Table
 from tidegate.tables.types import ColumnType
 
 if TYPE_CHECKING:
+    from tidegate.tables.connect_format import ConnectJsonFormat
     from tidegate.tables.csv_format import CsvFormat
+    from tidegate.tables.debezium_format import DebeziumFormat
     from tidegate.tables.feed import Feed
     from tidegate.tables.format import Format
     from tidegate.tables.json_format import JsonFormat
     from tidegate.tables.layout import Layout
     from tidegate.tables.own_format import OwnFormat
     from tidegate.tables.rows import DoesNotFit, Misfit, Rows
+    from tidegate.tables.schema_format import SchemaFormat
     from tidegate.tables.target import Target
 
 __all__ = [
     "ColumnType",
+    "ConnectJsonFormat",
     "CsvFormat",
+    "DebeziumFormat",
     "DoesNotFit",
     "Feed",
     "Format",
@@ -30,14 +36,19 @@ __all__ = [
     "Misfit",
     "Mode",
     "OwnFormat",
+    "Part",
+    "Route",
     "Rows",
+    "SchemaFormat",
     "Table",
     "Target",
 ]
 
 # Imported on first use: these need Arrow, which is an extra. Describing a table does not need them.
 _MODULES = {
+    "ConnectJsonFormat": "connect_format",
     "CsvFormat": "csv_format",
+    "DebeziumFormat": "debezium_format",
     "DoesNotFit": "rows",
     "Feed": "feed",
     "Format": "format",
@@ -46,6 +57,7 @@ _MODULES = {
     "Misfit": "rows",
     "OwnFormat": "own_format",
     "Rows": "rows",
+    "SchemaFormat": "schema_format",
     "Target": "target",
 }
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from tidegate.tables.column import INFINITE_DAYS, INFINITE_TICKS, Column
 from tidegate.tables.types import TypeName
 
-__all__ = ["has_byte", "problems_of"]
+__all__ = ["bytes_in", "has_byte", "problems_of"]
 
 _LEAST = 2.3e-308  # smaller doubles have fewer digits
 
@@ -34,6 +34,12 @@ def problems_of(array: Any, column: Column) -> Mapping[int, str]:
 def has_byte(array: Any, byte: bytes) -> bool:
     """Whether the byte occurs in an array's texts. Several bytes may also match across the border of two texts."""
     return byte in _bytes_of(array)
+
+
+def bytes_in(array: Any, wanted: Iterable[bytes]) -> list[bytes]:
+    """Return those of the bytes that :func:`has_byte` finds; they are all looked for in one copy of the texts."""
+    data = _bytes_of(array)
+    return [each for each in wanted if each in data]
 
 
 def _bytes_of(array: Any) -> bytes:
@@ -202,10 +208,13 @@ def _encodable(text: str, encoding: str) -> bool:
     if encoding == "utf8mb3":
         return all(character <= "\uffff" for character in text)
     try:
-        text.encode(encoding)
+        text.translate(_UNASSIGNED if encoding == "cp1252" else {}).encode(encoding)
     except UnicodeEncodeError:
         return False
     return True
+
+
+_UNASSIGNED = dict.fromkeys((0x81, 0x8D, 0x8F, 0x90, 0x9D), " ")  # MySQL's latin1 has what its model leaves open
 
 
 _CHECKS: dict[TypeName, Callable[[Any, Column], _Problems]] = {

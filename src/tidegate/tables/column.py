@@ -80,8 +80,9 @@ class Column:
     """Text or JSON: whether it may contain the character NUL."""
     encoding: str | None = None
     """Text: the Python codec that must be able to encode it; or ``utf8mb3``, for characters up to U+FFFF."""
-    choices: frozenset[str] | None = None
-    """Text: the only valid values; texts that match the pattern, if there is one, are accepted as spellings of them."""
+    choices: tuple[str, ...] | None = None
+    """Text: the only valid values, in the order of their definition; texts that match the pattern, if there is one, are
+    accepted as spellings of them."""
     form: Form = Form.ANY
     """Text: the required syntax."""
     pattern: str | None = None

@@ -6,7 +6,7 @@ import base64
 import math
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -15,11 +15,23 @@ import msgspec
 import pyarrow as pa
 
 from tidegate.tables.checks import problems_of
+from tidegate.tables.codec import is_finite
 from tidegate.tables.column import INFINITE_DAYS, INFINITE_TICKS, Column, Form
 from tidegate.tables.statements import days, moments, truncated
 from tidegate.tables.types import EpochUnit, TypeName
 
-__all__ = ["TICKS", "Converter", "Unfit", "checked_json", "converter", "decimal_of", "lenient", "parser"]
+__all__ = [
+    "TICKS",
+    "Converter",
+    "Unfit",
+    "checked_json",
+    "converter",
+    "decimal_of",
+    "finite_json",
+    "json_text",
+    "lenient",
+    "parser",
+]
 
 Converter: TypeAlias = Callable[[Any], Any]
 
@@ -44,6 +56,9 @@ _DIMENSIONS = 6  # PostgreSQL's arrays have no more
 _FLOOR = Context(prec=60, rounding=ROUND_FLOOR)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+finite_json: Callable[[Any], bytes] = _ENCODER.encode
+"""Encodes a value as JSON, with decimals as numbers, of which none may be NaN or infinite."""
+
 TICKS = {EpochUnit.SECONDS: 10**6, EpochUnit.MILLISECONDS: 10**3, EpochUnit.MICROSECONDS: 1}
 """Microseconds per unit, for numbers that stand for a time."""
 
@@ -52,41 +67,19 @@ class Unfit(Exception):
     """A value does not fit. The message is the reason, and never contains the value."""
 
 
-def _json_text(value: Any) -> str:
+def json_text(value: Any) -> str:
     """Encode a value as JSON, with decimals as numbers."""
     try:
         encoded = _ENCODER.encode(value)
         # For NaN and Infinity, the encoder writes null if they are floats, and invalid JSON if they are decimals.
-        if b"null" in encoded and not _is_finite(value):
+        if b"null" in encoded and not is_finite(value):
             raise Unfit(_NO_NUMBER)
         return str(bytes(_ANY_JSON.decode(encoded)), "utf-8")
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-        raise Unfit(_NO_NUMBER if not _is_finite(value) else "a value that JSON cannot express") from None
+        raise Unfit(_NO_NUMBER if not is_finite(value) else "a value that JSON cannot express") from None
 
 
 _NO_NUMBER = "a value that JSON cannot express: NaN or Infinity is in it"
-
-
-def _is_finite(value: Any) -> bool:
-    """Whether all numbers in a value are finite."""
-    rest = [value]
-    seen: dict[int, Any] = {}  # by identity: a value may contain itself
-    while rest:
-        each = rest.pop()
-        if id(each) in seen:
-            continue
-        seen[id(each)] = each
-        match each:
-            case float() as number if not math.isfinite(number):
-                return False
-            case Decimal() as number if not number.is_finite():
-                return False
-            case Mapping() as nested:
-                rest += nested.keys()
-                rest += nested.values()
-            case list() | tuple() | set() | frozenset() as nested:
-                rest += nested
-    return True
 
 
 def checked_json(text: str | bytes) -> str | None:
@@ -261,7 +254,7 @@ def converter(column: Column) -> Converter:
         case TypeName.BYTES:
             return _bytes
         case TypeName.JSON:
-            return _json_text
+            return json_text
 
 
 def parser(column: Column) -> Converter | None:
@@ -366,6 +359,8 @@ def _digits(number: Decimal) -> tuple[int, int]:
 def _text(value: Any) -> str:
     if isinstance(value, UUID):
         return str(value)
+    if isinstance(value, time):
+        return value.isoformat()
     if not isinstance(value, str):
         raise Unfit(f"expected text, got {_named(value)}")
     try:
@@ -380,7 +375,7 @@ def _text_for(value: Any, column: Column) -> str:
         return _uuid(value)
     if column.exact or isinstance(value, str | UUID) or not isinstance(value, _AS_JSON):
         return _text(value)
-    return str(lenient(_json_text(value).encode(), column))
+    return str(lenient(json_text(value).encode(), column))
 
 
 _AS_JSON = (bool, int, float, Decimal, list, tuple, Mapping)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from typing import Any
 
@@ -16,13 +17,14 @@ from tidegate.ledger.sql.sessions import is_denied, passes
 from tidegate.tables.column import Column
 from tidegate.tables.defaults import default_value
 from tidegate.tables.layout import Facts, Layout
+from tidegate.tables.links import Links
 from tidegate.tables.names import Names
 from tidegate.tables.rights import line_of, rights_of
 from tidegate.tables.table import Table
 from tidegate.tables.types import ColumnType, TypeName
 from tidegate.tables.writer import Writer
 
-__all__ = ["Database", "StageStatements"]
+__all__ = ["StageStatements", "TableDatabase"]
 
 
 class StageStatements(ABC):
@@ -37,7 +39,7 @@ class StageStatements(ABC):
     """The statement that ends the effect of :meth:`limited`, if it lasts longer than the transaction."""
 
     @abstractmethod
-    def created(self, stage: Table, target: Table, extra: str) -> str:
+    def created(self, stage: Table, layout: Layout, extra: str) -> str:
         """Return the statement that creates a staging table with the columns of its target, and ``extra`` columns."""
 
     @abstractmethod
@@ -65,7 +67,7 @@ class StageStatements(ABC):
         """Make the constraints of the target table check each statement, as if each were its own transaction."""
 
 
-class Database(ABC):
+class TableDatabase(ABC):
     """One kind of database that tables can be in. It has no state: one object serves all engines."""
 
     names: Names
@@ -77,6 +79,8 @@ class Database(ABC):
     """Whether the database is a file, which only processes on the same machine can open."""
     table_options = ""
     """What a CREATE TABLE has after the columns."""
+    folds_tables = False
+    """Whether names of tables that differ only in case are, or on some servers may be, the same table."""
 
     # Names and literals
 
@@ -142,6 +146,17 @@ class Database(ABC):
     def written(self, kind: ColumnType, dialect: Dialect, *, in_key: bool) -> str:
         """Return the SQL type of a new column."""
 
+    def most_digits(self, dialect: Dialect) -> tuple[int, int] | None:
+        """Return how many digits a column of decimals may declare, and how many after the point; ``None``: any."""
+        return None
+
+    def possible(self, kind: ColumnType, dialect: Dialect) -> ColumnType:
+        """Return the type, or for decimals of more digits than a column may declare: decimals without bounds."""
+        most = self.most_digits(dialect)
+        if most is None or kind.precision is None or (kind.precision <= most[0] and (kind.scale or 0) <= most[1]):
+            return kind
+        return replace(kind, precision=None, scale=None)
+
     @abstractmethod
     def facts(self, conn: Connection, table: Table, columns: Sequence[Column]) -> Facts:
         """Return what indexes, constraints, triggers and rules imply; raise if rows cannot be written unchanged."""
@@ -150,14 +165,18 @@ class Database(ABC):
     def shape(self, conn: Connection, table: Table) -> str | None:
         """Return the table's shape, to compare with its shape later; may be ``None`` if the table does not exist."""
 
+    @abstractmethod
     def has_shape(self, conn: Connection, table: Table, shape: str | None, *, is_written: bool) -> bool:
         """Whether the table still has the shape.
 
         After the transaction has written to the table (``is_written``), the answer holds until the transaction ends,
-        since the table cannot be altered meanwhile. Before the first write, the answer is true without a look at the
-        table, unless rows could not be rolled back.
+        since the table cannot be altered meanwhile. Before the first write, a database that rolls back every write
+        answers true without a look at the table.
         """
-        return not is_written or self.shape(conn, table) == shape
+
+    @abstractmethod
+    def links(self, conn: Connection, table: Table) -> Links | None:
+        """Return what the table has to do with others; ``None`` if it does not exist."""
 
     def missing_file(self, url: URL) -> str | None:
         """Return the path of the database's file if it does not exist: connecting would create it."""
@@ -168,6 +187,10 @@ class Database(ABC):
     @abstractmethod
     def refuses_column(self, error: DBAPIError) -> bool:
         """Whether the database refused a new column for its name, or because the table has too many."""
+
+    @abstractmethod
+    def breaks_reference(self, error: BaseException) -> bool:
+        """Whether a foreign key refused a row: one that refers to no row, or one that others refer to."""
 
     def denial(self, engine: Engine, table: Table, error: BaseException) -> LedgerDenied | None:
         """Return an error with the GRANT to run, if a statement failed for a missing right; else ``None``."""
@@ -190,5 +213,5 @@ class Database(ABC):
         """Return the error to raise if a table cannot be inspected: a missing right, or an unavailable database."""
         is_away = not isinstance(error, DBAPIError) or error.connection_invalidated or passes(engine, error)
         return self.denial(engine, table, error) or LedgerUnavailable(
-            f"table {table} cannot be looked at: {line_of(error)}{'; is the database running?' if is_away else ''}"
+            f"table {table} cannot be inspected: {line_of(error)}{'; is the database running?' if is_away else ''}"
         )

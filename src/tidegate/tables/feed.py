@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from tidegate.core.arguments import Accepts
-from tidegate.core.records import Record
+from tidegate.core.records import Record, Records
 from tidegate.core.text import is_text
 from tidegate.errors import ConfigurationError
 
@@ -160,9 +160,8 @@ class Feed:
     @classmethod
     def of(cls, records: Sequence[Record]) -> Feed:
         """Make a feed of records."""
-        if not records:
-            return cls(*([] for _ in fields(cls)))
-        return cls(**dict(zip(Record._fields, zip(*records, strict=True), strict=True)))
+        found = Records.of(records)
+        return cls(**{name: found.part(name) for name in Record._fields})
 
     def part(self, name: str) -> Sequence[Any]:
         """Return one part of all records; nulls if the feed does not have it."""

@@ -13,7 +13,7 @@ from tidegate.errors import ConfigurationError
 from tidegate.tables.checks import problems_of
 from tidegate.tables.column import INFINITE_TICKS, Column, Form
 from tidegate.tables.layout import Layout, check_writable
-from tidegate.tables.rows import Misfit, Rows
+from tidegate.tables.rows import Misfit, Rows, Truncate
 from tidegate.tables.statements import truncated
 from tidegate.tables.table import Mode
 from tidegate.tables.types import TypeName
@@ -31,18 +31,25 @@ def assemble(
     tombstones: Any = None,
     lacking: Mapping[str, Any] | None = None,
     passed: Collection[int] = (),
+    existing: Any = None,
+    truncates: Sequence[Truncate] = (),
 ) -> Rows:
     """Check each column, and leave out all rows of a record if one of them does not fit.
 
     ``places`` holds for each row the place of its record, ``misfits`` are those found before, ``passed`` are the places
-    of records to skip. ``tombstones`` and ``lacking`` have the same meaning as in :class:`Rows`.
+    of records to skip. ``tombstones``, ``lacking``, ``existing`` and ``truncates`` have the same meaning as in
+    :class:`Rows`.
     """
     lacking = lacking or {}
     unfit: dict[int, Misfit] = {}
     arrays = {}
     for name, (array, problems) in converted.items():
         column = layout.by_name[name]
-        found = {**_absent(layout, column, array, lacking.get(name)), **problems_of(array, column), **problems}
+        found = {
+            **_absent(layout, column, array, lacking.get(name), existing),
+            **problems_of(array, column),
+            **problems,
+        }
         if tombstones is not None and name not in layout.table.key:  # only the key of a tombstone matters
             found = {row: why for row, why in found.items() if not tombstones[row].as_py()}
         for row, why in found.items():
@@ -52,7 +59,7 @@ def assemble(
     gone = {*unfit, *passed}
     batch = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
     if not gone:
-        return Rows(batch, places, (), tombstones, lacking)
+        return Rows(batch, places, (), tombstones, lacking, existing, tuple(truncates))
     kept = [row for row, place in enumerate(places) if place not in gone]
     taken = pa.array(kept, pa.int64())
     masks = {name: mask.take(taken) for name, mask in lacking.items()}
@@ -62,14 +69,16 @@ def assemble(
         tuple(unfit[place] for place in sorted(unfit.keys() - set(passed))),
         None if tombstones is None else tombstones.take(taken),
         {name: mask for name, mask in masks.items() if mask.true_count},
+        None if existing is None else existing.take(taken),
+        tuple(each for each in truncates if each.place not in gone),
     )
 
 
-def _absent(layout: Layout, column: Column, array: Any, lacking: Any | None) -> dict[int, str]:
+def _absent(layout: Layout, column: Column, array: Any, lacking: Any | None, existing: Any) -> dict[int, str]:
     """Return the reasons for rows that need a value in this column and have none.
 
     If the column cannot be NULL, an explicit null never fits. A missing field does, if the database has a default for
-    it, or if mode update leaves the column unchanged.
+    it, or if mode update or a row that exists leaves the column unchanged.
     """
     if not array.null_count or not layout.refuses_null(column):
         return {}
@@ -78,7 +87,8 @@ def _absent(layout: Layout, column: Column, array: Any, lacking: Any | None) -> 
     left = "leaves it as it is" if layout.table.kind is Mode.UPDATE else "gets the default"
     found = dict.fromkeys(_rows(nulls), why if needed else f"{why}; a record without the field {left}")
     if lacking is not None and needed:
-        found |= dict.fromkeys(_rows(lacking), "missing, and the column needs a value")
+        missing = lacking if existing is None or column.name in layout.table.key else pc.and_not(lacking, existing)
+        found |= dict.fromkeys(_rows(missing), "missing, and the column needs a value")
     return found
 
 

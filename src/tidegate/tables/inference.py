@@ -25,8 +25,8 @@ __all__ = [
 ]
 
 ENVELOPE = (
-    "Kafka Connect's envelope of a schema and a payload; let its converter leave it out (schemas.enable=false), or "
-    "give each column its source, such as 'value.payload.id'"
+    "Kafka Connect's envelope of a schema and a payload; read it with format='connect-json', or change events with "
+    "format='debezium'"
 )
 """The reason why a record in an envelope of Kafka Connect is a misfit."""
 

@@ -51,6 +51,10 @@ class Layout:
     """Whether COPY and LOAD DATA can write to it."""
     deferred: str = ""
     """The names of PostgreSQL's deferrable constraints, quoted and comma-separated, for SET CONSTRAINTS."""
+    server: int | None = None
+    """The server that the positions in the guard are of, if events name one, and it is known."""
+    snapshot: int | None = None
+    """The position of the snapshot before the first of these events, if there was one."""
 
     @cached_property
     def by_name(self) -> Mapping[str, Column]:
@@ -156,7 +160,7 @@ def key_of(table: Table, indexes: Iterable[UniqueIndex]) -> Sequence[UniqueIndex
     fit = [index for index in candidates if not index.unfit]
     if fit:
         return fit
-    named = f"table {table}: its rows are not told apart by {', '.join(table.key)}"
+    named = f"table {table}: {', '.join(table.key)} may not identify a row"
     needed = f"mode {table.kind.value!r} needs a primary key or a unique index on exactly these columns"
     if candidates:
         index = candidates[0]

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from msgspec import UNSET
-
 from tidegate.core.arguments import argument
 from tidegate.core.records import Record
-from tidegate.tables.feed import Clash, Feed, Known
-from tidegate.tables.format import FieldMatch, FieldReader, Fields, Unmatched, Wanted, lacking_in
+from tidegate.tables.feed import Feed
+from tidegate.tables.format import FieldMatch, FieldReader, Fields, MappedRows, Wanted, field_in, lacking_in
 from tidegate.tables.inference import infer_python
 from tidegate.tables.rows import Misfit
 from tidegate.tables.types import ColumnType
-from tidegate.tables.values import array_of
 
 __all__ = ["OwnFormat", "RowFunction"]
 
@@ -48,39 +45,16 @@ class OwnFormat:
         """Infer the types of fields from the rows that the function makes; calls it for each record."""
         rows, _, _ = _rows(self.function, feed)
         wanted = [(name,) for name in dict.fromkeys(name for row in rows for name in row)] if paths is None else paths
-        return {path: infer_python(lacking_in([_at(row, path) for row in rows])[0]) for path in wanted}
+        return {path: infer_python(lacking_in([field_in(row, path) for row in rows])[0]) for path in wanted}
 
 
 class _OwnFields:
     def __init__(self, function: RowFunction, wanted: Sequence[Wanted], watch: FieldMatch | None) -> None:
         self._function = function
-        self._wanted = wanted
-        self._watch = watch or FieldMatch()
-        self._known = Known([path for _, path in wanted], ignore_case=self._watch.ignore_case)
+        self._rows = MappedRows(wanted, watch)
 
     def read(self, feed: Feed) -> Fields:
-        made, places, misfits = _rows(self._function, feed)
-        rows: list[Row] = []
-        unmatched: dict[int, str] = {}
-        for row, place in zip(made, places, strict=True):
-            try:
-                rows.append(self._known.matched(row))
-            except Clash as clash:
-                misfits.append(Misfit(place, None, str(clash)))
-                rows.append({})
-            if self._watch.unmatched is not Unmatched.IGNORED:
-                for name in rows[-1].keys() - self._known.inside.keys() - self._watch.left_out:
-                    is_left_out = row[name] is None or self._known.has_exactly(name, row)
-                    if not (is_left_out and self._watch.spares_nulls):
-                        unmatched.setdefault(place, name)
-        misfits += self._watch.misfits(unmatched)
-        converted, lacking = {}, {}
-        for column, path in self._wanted:
-            values, mask = lacking_in([_at(row, path) for row in rows])
-            converted[column.name] = array_of(values, column)
-            if mask is not None:
-                lacking[column.name] = mask
-        return Fields(converted, places, misfits, lacking)
+        return self._rows.fields(*_rows(self._function, feed))
 
 
 def _rows(function: RowFunction, feed: Feed) -> tuple[list[Row], list[int], list[Misfit]]:
@@ -99,13 +73,3 @@ def _rows(function: RowFunction, feed: Feed) -> tuple[list[Row], list[int], list
         rows += new
         places += [place] * len(new)
     return rows, places, misfits
-
-
-def _at(row: Row, path: tuple[str, ...]) -> Any:
-    """Return the field at a path: ``UNSET`` if it is missing, ``None`` if it or a field on the way is null."""
-    found: Any = row
-    for name in path:
-        if found is None:
-            return None
-        found = found.get(name, UNSET) if isinstance(found, Mapping) else UNSET
-    return found

@@ -24,18 +24,23 @@ __all__ = ["Plan", "PlanStep", "has_extreme_json"]
 
 _NAN = float("nan")
 _FEW = 4  # least number of rows per statement, on average, that makes separate statements worthwhile
-_LONG_NUMBER = "[0-9][eE][+-]?[0-9]{3}|[0-9]{300}"
+_LONG_NUMBER = "[0-9][eE][+-]?[0-9]{3}|[0-9]{200}"
+_LONG_KEY = 65_535  # bytes of a name in an object, beyond which MySQL refuses it
 
 
 class PlanStep(NamedTuple):
     """One step: write the batch or, with ``deletes``, delete the rows with its keys.
 
-    The batch has exactly the columns that the statement names. ``single`` means one statement per row, in order.
+    The batch has exactly the columns that the statement names. ``single`` means one statement per row, in order. With
+    ``exists``, the rows change rows that must exist; each key then occurs once in the batch. With ``truncates``, all
+    rows of the table are deleted instead.
     """
 
     batch: Any
     deletes: bool = False
     single: bool = False
+    exists: bool = False
+    truncates: bool = False
 
 
 class Plan:
@@ -69,6 +74,7 @@ class Plan:
         self._alike = alike
         self._folded = folded
         self._dead: list[bool] | None = None if rows.tombstones is None else rows.tombstones.to_pylist()
+        self._exists: list[bool] | None = None if rows.existing is None else rows.existing.to_pylist()
         lacking = _lacking(layout, rows)
         nowhere = [name for name, mask in lacking.items() if _everywhere(mask, rows.tombstones)]
         self._batch = rows.batch.drop_columns(nowhere) if nowhere else rows.batch
@@ -108,6 +114,17 @@ class Plan:
         if not rows:
             return
         keys = self._keys
+        if self._layout.table.guard is not None and (unsure := self._unsure(rows)):
+            yield from self._in_order([row for row in rows if keys[row] in unsure])
+            rows = [row for row in rows if keys[row] not in unsure]
+        is_soft = self._layout.table.soft_delete is not None  # then a deletion keeps what the rows before it wrote
+        if self._dead is not None and (self._exists is not None or is_soft):
+            dead, exists = self._dead, self._exists or ()
+            changed = {keys[row] for row in rows if (not dead[row] if is_soft else exists[row])}
+            mixed = changed.intersection(keys[row] for row in rows if self._dead[row])
+            if mixed:
+                yield from self._in_order([row for row in rows if keys[row] in mixed])
+                rows = [row for row in rows if keys[row] not in mixed]
         if self._dead is not None and (doubtful := self._long if not self._layout.added else range(len(keys))):
             before = {keys[row] for row in rows if not self._dead[row]}.intersection(keys[row] for row in doubtful)
             deleted = before.intersection(keys[row] for row in rows if self._dead[row])
@@ -120,7 +137,7 @@ class Plan:
         if self._dead is not None:
             gone = {keys[row]: row for row in rows if self._dead[row]}
             if gone:
-                yield PlanStep(_taken(self._key_columns, [gone[key] for key in sorted(gone)]), deletes=True)
+                yield PlanStep(_taken(self._gone_columns, [gone[key] for key in sorted(gone)]), deletes=True)
                 rows = [row for row in rows if row > gone.get(keys[row], -1)]
         levels = self._levels(rows)
         if len(levels) > 1 and (self._in_turn or len(rows) < len(levels) * _FEW):
@@ -153,7 +170,9 @@ class Plan:
         last = dict(zip(keys, rows, strict=True))
         ordered: list[Any] = list(last) if self._layout.is_numbered else sorted(last)
         distinct = len(last) == len(rows)
-        if distinct or self._mode is Mode.IGNORE or not (self._lacking or self._layout.added or self._folds):
+        if self._exists is not None:
+            yield from self._combined(rows, keys, ordered, last)
+        elif distinct or self._mode is Mode.IGNORE or not (self._lacking or self._layout.added or self._is_respelled):
             chosen = _first(keys, rows) if self._mode is Mode.IGNORE and not distinct else last
             taken = [chosen[key] for key in ordered]
             yield from self._by_columns(_taken(self._batch, taken), _masks(self._lacking, taken))
@@ -163,8 +182,11 @@ class Plan:
     def _combined(
         self, rows: Sequence[int], keys: Sequence[Any], ordered: Sequence[Any], last: Mapping[Any, int]
     ) -> Iterator[PlanStep]:
-        """Combine the rows of each key: the key as first spelled, sums of added columns, else the last given value."""
-        first = _first(keys, rows) if self._folds else last
+        """Combine the rows of each key: the key as first spelled, sums of added columns, else the last given value.
+
+        The first row of a key decides whether a row must exist: for those that follow, the row is then there.
+        """
+        first = _first(keys, rows) if self._is_respelled or self._exists is not None else last
         number = {key: place for place, key in enumerate(ordered)}
         source = pa.array([last[key] for key in ordered], pa.int64())
         spelled = pa.array([first[key] for key in ordered], pa.int64())
@@ -185,7 +207,14 @@ class Plan:
             else:
                 arrays.append(array.take(present))
         merged = pa.RecordBatch.from_arrays(arrays, names=self._batch.schema.names)
-        yield from self._by_columns(merged, lacking)
+        if self._exists is None:
+            yield from self._by_columns(merged, lacking)
+            return
+        for exists in (False, True):
+            taken = [place for place, key in enumerate(ordered) if self._exists[first[key]] is exists]
+            if taken:
+                for step in self._by_columns(_taken(merged, taken), _masks(lacking, taken)):
+                    yield step._replace(exists=exists)
 
     def _levels(self, rows: Sequence[int]) -> list[Sequence[int]]:
         """Divide the rows into levels, such that the rows of one key within a level may be merged.
@@ -230,17 +259,26 @@ class Plan:
         sets = _sets(self._lacking, len(self._batch))
         batch = self._batch if len(rows) == len(self._batch) else _taken(self._batch, rows)
         dead = self._dead or [False] * len(self._batch)
-        kinds = [(dead[row], 0 if dead[row] or not sets else sets[row]) for row in rows] if self._dead or sets else []
+        exists = self._exists or [False] * len(self._batch)
+        kinds = (
+            [(dead[row], 0 if dead[row] or not sets else sets[row], exists[row]) for row in rows]
+            if self._dead or sets or self._exists
+            else []
+        )
         single = self._layout.order is Order.SINGLE
         for start, end in _runs(kinds, len(rows)):
             part = batch.slice(start, end - start)
-            deletes, lacked = kinds[start] if kinds else (False, 0)
+            deletes, lacked, changes = kinds[start] if kinds else (False, 0, False)
             if deletes:
-                keys = part.select(list(self._layout.table.key))
+                keys = part.select(self._of_deletion)
                 yield PlanStep(keys, deletes=True, single=self._layout.order is not Order.FREE)
                 continue
             part = self._without(part, self._lacking, lacked)
-            if single or self._takes_turns:
+            if changes:
+                most = 1 if single else len(part)
+                for first, last in _distinct([self._keys[row] for row in rows[start:end]], most):
+                    yield PlanStep(part.slice(first, last - first), exists=True)
+            elif single or self._takes_turns:
                 yield PlanStep(part, single=single)
             elif self._mode is Mode.UPDATE:
                 yield PlanStep(part, single=True)
@@ -250,16 +288,11 @@ class Plan:
     @staticmethod
     def _once_each(batch: Any, keys: Sequence[Hashable]) -> Iterator[PlanStep]:
         """Split the batch into runs in which no key repeats; if the runs are short, write one row at a time."""
-        cuts, seen = [0], set[Hashable]()
-        for place, key in enumerate(keys):
-            if key in seen:
-                cuts.append(place)
-                seen.clear()
-            seen.add(key)
-        if len(cuts) > 1 and len(keys) < len(cuts) * _FEW:
+        runs = _distinct(keys, len(keys))
+        if len(runs) > 1 and len(keys) < len(runs) * _FEW:
             yield PlanStep(batch, single=True)
             return
-        for start, end in zip(cuts, [*cuts[1:], len(keys)], strict=True):
+        for start, end in runs:
             yield PlanStep(batch.slice(start, end - start))
 
     def _by_columns(self, batch: Any, lacking: Mapping[str, Any]) -> Iterator[PlanStep]:
@@ -317,8 +350,46 @@ class Plan:
         return any(self._layout.by_name[name].folds for name in self._layout.table.key)
 
     @property
+    def _is_respelled(self) -> bool:
+        """Whether ``_keys`` may be equal for keys that are spelled otherwise: -0.0 and 0.0, or what ``alike`` finds."""
+        return self._folds and (
+            self._alike is not None or any(pa.types.is_floating(array.type) for array in self._key_columns.columns)
+        )
+
+    @property
     def _key_columns(self) -> Any:
         return self._batch.select(list(self._layout.table.key))
+
+    @property
+    def _of_deletion(self) -> list[str]:
+        """The columns that a deletion needs."""
+        table = self._layout.table
+        return [*table.key, *(() if table.guard is None else (table.guard,))]
+
+    @property
+    def _gone_columns(self) -> Any:
+        return self._batch.select(self._of_deletion)
+
+    def _unsure(self, rows: Sequence[int]) -> set[Any]:
+        """Return the keys of which the row in the table may be newer than some of the changes here, but not than all.
+
+        Only the database can tell which of them count, so that they cannot be merged if a change lacks a column, or if
+        an older one follows a newer one.
+        """
+        positions = self._batch.column(self._layout.table.guard).to_pylist()
+        lacked = _sets(self._lacking, len(self._batch))
+        latest: dict[Any, int] = {}
+        partial: set[Any] = set()
+        unsure: set[Any] = set()
+        for row in rows:
+            key, position = self._keys[row], positions[row]
+            is_partial = bool((lacked and lacked[row]) or (self._exists and self._exists[row]))
+            if key in latest and (position < latest[key] or is_partial or key in partial):
+                unsure.add(key)
+            if is_partial:
+                partial.add(key)
+            latest[key] = max(position, latest.get(key, position))
+        return unsure
 
     @cached_property
     def _keys(self) -> Sequence[Any]:
@@ -391,10 +462,23 @@ def _runs(kinds: Sequence[Any], count: int) -> Iterator[tuple[int, int]]:
     return zip(starts, [*starts[1:], count], strict=True)
 
 
+def _distinct(keys: Sequence[Hashable], most: int) -> list[tuple[int, int]]:
+    """Return start and end of runs of at most ``most`` rows in which no key repeats."""
+    cuts, seen = [0], set[Hashable]()
+    for place, key in enumerate(keys):
+        if key in seen or len(seen) == most:
+            cuts.append(place)
+            seen.clear()
+        seen.add(key)
+    return list(zip(cuts, [*cuts[1:], len(keys)], strict=True))
+
+
 def has_extreme_json(array: Any, column: Column, nested: int) -> bool:
-    """Whether JSON may be nested more deeply than the database accepts, or has numbers that may be too large."""
+    """Whether JSON may be nested more deeply than the database accepts, or have too large numbers or too long names."""
     if column.type.name is not TypeName.JSON:
         return False
+    if (pc.max(pc.binary_length(array)).as_py() or 0) > _LONG_KEY:
+        return True
     brackets = pc.max(pc.add(pc.count_substring(array, "["), pc.count_substring(array, "{"))).as_py() or 0
     return brackets > nested or bool(pc.any(pc.match_substring_regex(array, _LONG_NUMBER)).as_py())
 

@@ -15,6 +15,8 @@ import pyarrow.compute as pc
 from tidegate.core.records import Record
 from tidegate.errors import ConfigurationError
 from tidegate.tables.column import Column
+from tidegate.tables.connect_format import ConnectJsonFormat, with_plain_keys
+from tidegate.tables.debezium_format import DebeziumFormat, RowGuard
 from tidegate.tables.feed import Feed, Source
 from tidegate.tables.fit import assemble
 from tidegate.tables.format import FieldMatch, FieldReader, Fields, Format, Unmatched, Wanted
@@ -23,6 +25,7 @@ from tidegate.tables.json_format import JsonFormat
 from tidegate.tables.layout import Layout, check_writable, refuse_generated
 from tidegate.tables.own_format import OwnFormat
 from tidegate.tables.rows import Misfit, Rows
+from tidegate.tables.schema_format import SchemaFormat
 from tidegate.tables.table import Tombstones, UnknownFields
 from tidegate.tables.types import ColumnType, TypeName
 from tidegate.tables.values import Converted, array_of, array_of_bytes
@@ -90,17 +93,21 @@ def _shown(header: tuple[str, bytes | None]) -> list[Any]:
 _TEXT = msgspec.json.Decoder(str)
 
 
-def read_keys(feed: Feed, wanted: Sequence[Wanted], *, ignore_case: bool) -> tuple[dict[str, Converted], list[Misfit]]:
+def read_keys(
+    feed: Feed, wanted: Sequence[Wanted], *, ignore_case: bool, form: SchemaFormat | None = None
+) -> tuple[dict[str, Converted], list[Misfit]]:
     """Read the key columns of tombstones from record keys; other records have them as fields of their value.
 
-    A record key is a JSON object with these fields, each named by the last part of its path, or by the whole path if
-    two last parts are equal. If there is only one key column, the record key may also be its bare value, as JSON or
-    text. Returns the values by column name, and the misfits.
+    A record key is an object with these fields, each named by the last part of its path, or by the whole path if two
+    last parts are equal. If there is only one key column, the record key may also be its bare value, as JSON or text.
+    ``form`` is the format of keys, by default JSON. Returns the values by column name, and the misfits.
     """
     fields = [Wanted(column, path[-1:]) for column, path in wanted]
     if len({path for _, path in fields}) < len(fields):
         fields = list(wanted)
     keys = feed.part("key")
+    if form is not None:
+        return _schema_keys(feed, fields, form, ignore_case=ignore_case)
     is_object = [key is not None and json_fields(key) is not None for key in keys]
     named = (
         JsonFormat()
@@ -119,6 +126,18 @@ def read_keys(feed: Feed, wanted: Sequence[Wanted], *, ignore_case: bool) -> tup
     )
     array = pc.if_else(pa.array(is_object), named.converted[column.name].array, bare.array)
     return {column.name: Converted(array, {**named.converted[column.name].problems, **bare.problems})}, misfits
+
+
+def _schema_keys(
+    feed: Feed, fields: Sequence[Wanted], form: SchemaFormat, *, ignore_case: bool
+) -> tuple[dict[str, Converted], list[Misfit]]:
+    """Read the key columns of tombstones from keys that name a schema."""
+    watch = FieldMatch(ignore_case=ignore_case)
+    reader = form.bare_reader(fields[0]) if len(fields) == 1 else form.reader(fields, part="key", watch=watch)
+    found = reader.read(feed)
+    keyless = [place for place, key in enumerate(feed.part("key")) if key is None]
+    misfits = [*found.misfits, *(Misfit(place, None, "a tombstone without a key") for place in keyless)]
+    return dict(found.converted), misfits
 
 
 def _unquoted(key: bytes | None) -> bytes | None:
@@ -149,46 +168,57 @@ class Reader:
         form: Format,
         sources: dict[str, Source] | None = None,
         *,
+        keys: Format | None = None,
         watch: FieldMatch | None = None,
         needs_field: bool = True,
     ) -> None:
         """Check the sources against the layout.
 
-        ``watch`` overrides how fields are matched with columns; by default, the table's settings decide.
-        ``needs_field`` makes a record a misfit if it has none of the fields that columns come from.
+        ``keys`` is the format of keys, by default JSON. ``watch`` overrides how fields are matched with columns; by
+        default, the table's settings decide. ``needs_field`` makes a record a misfit if it has none of the fields that
+        columns come from.
         """
         self.layout = layout
         self._sources = _checked(layout, sources)
+        self._key_form = keys if isinstance(keys, SchemaFormat) else None
         table = layout.table
         self._takes_tombstones = isinstance(form, OwnFormat) and table.tombstones is None and not table.deletes
         is_own = isinstance(form, OwnFormat) and not self._takes_tombstones
         self._form = form.without_tombstones() if isinstance(form, OwnFormat) and is_own else form
+        table.check_format(form)
         of = {part: self._wanted(part) for part in ("value", "key")}
         watch = watch or self._watch()
-        self._fields: FieldReader | None = self._form.reader(of["value"], watch=watch) if of["value"] else None
+        self._key_fields = [wanted for wanted in of["value"] if wanted.column.name in table.key]
+        self._fields: FieldReader | None = self._reader_of(of["value"], watch) if of["value"] else None
         in_key = FieldMatch(ignore_case=table.ignore_case)
-        self._keys = JsonFormat().reader(of["key"], part="key", watch=in_key) if of["key"] else None
+        in_keys = self._key_form or JsonFormat()
+        self._keys = in_keys.reader(of["key"], part="key", watch=in_key) if of["key"] else None
         self._needed = {wanted.column.name: ".".join(wanted.path) for wanted in of["value"]} if needs_field else {}
         self._has_others = any(source.part in ("key", "headers") for source in self._sources.values())
         self._has_others |= Source("value") in self._sources.values()
-        self._plain = [(layout.by_name[name], source) for name, source in self._sources.items() if _is_plain(source)]
-        self._key_fields = [wanted for wanted in of["value"] if wanted.column.name in layout.table.key]
+        self._plain = [
+            (layout.by_name[name], source)
+            for name, source in self._sources.items()
+            if _is_plain(source) and not self._decodes_whole(source)
+        ]
 
     def read(self, records: Feed | Sequence[Record]) -> Rows:
         """Convert records to rows; those that do not fit become misfits."""
         feed = records if isinstance(records, Feed) else Feed.of(records)
+        feed = with_plain_keys(feed) if isinstance(self._form, ConnectJsonFormat | DebeziumFormat) else feed
         found = self._fields.read(feed) if self._fields else Fields({}, range(len(feed)))
         converted, misfits, lacking = dict(found.converted), list(found.misfits), dict(found.lacking)
         self._add_the_rest(feed, found, converted, misfits, lacking)
         misfits += self._empty(feed, found)
-        deleting, passed = None, []
-        if None in feed.value:
+        deleting, passed = found.deletes, list(found.passed)
+        if deleting is not None:
+            lacking = _elsewhere(lacking, deleting)
+        if None in feed.value and not isinstance(self._form, DebeziumFormat):
             gone = [row for row, place in enumerate(found.places) if feed.value[place] is None]
             match self.layout.table.on_tombstone:
                 case Tombstones.DELETE:
                     deleting = self._deleting(feed, found.places, gone, converted, misfits)
-                    lacking = {name: pc.and_not(mask, deleting) for name, mask in lacking.items()}
-                    lacking = {name: mask for name, mask in lacking.items() if mask.true_count}
+                    lacking = _elsewhere(lacking, deleting)
                 case Tombstones.IGNORE:
                     passed = [found.places[row] for row in gone]
                 case Tombstones.REFUSE:
@@ -205,7 +235,20 @@ class Reader:
             tombstones=deleting,
             lacking=lacking,
             passed=passed,
+            existing=found.existing,
+            truncates=found.truncates,
         )
+
+    def _reader_of(self, wanted: Sequence[Wanted], watch: FieldMatch) -> FieldReader:
+        if not isinstance(self._form, DebeziumFormat):
+            return self._form.reader(wanted, watch=watch)
+        table, names = self.layout.table, {each.column.name for each in self._key_fields}
+        table.check_changes(has_key=names == set(table.key))
+        guard = None
+        if table.guard is not None:
+            column, has_table = self.layout.by_name[table.guard], table.guard_table is not None
+            guard = RowGuard(column, has_table, self.layout.server, self.layout.snapshot)
+        return self._form.keyed_reader(wanted, [each.path for each in self._key_fields], watch, guard)
 
     def _watch(self) -> FieldMatch:
         """Return how fields are matched with columns, by the table's settings."""
@@ -229,7 +272,7 @@ class Reader:
         names = list(self._needed.values())
         listed = ", ".join(names[:_LISTED]) + (", …" if len(names) > _LISTED else "")
         why = f"the record has none of the fields that columns come from: {listed}"
-        is_json = not isinstance(self._form, OwnFormat)
+        is_json = not isinstance(self._form, OwnFormat | ConnectJsonFormat | DebeziumFormat | SchemaFormat)
         unread = {misfit.place for misfit in found.misfits}
         misfits = []
         for place in places:
@@ -281,7 +324,10 @@ class Reader:
         if self._key_fields:
             table = self.layout.table
             keys, unread = read_keys(
-                feed.at([places[row] for row in gone]), self._key_fields, ignore_case=table.ignore_case
+                feed.at([places[row] for row in gone]),
+                self._key_fields,
+                ignore_case=table.ignore_case,
+                form=self._key_form,
             )
             misfits += [misfit._replace(place=places[gone[misfit.place]]) for misfit in unread]
             slots = list(range(len(places)))
@@ -294,15 +340,29 @@ class Reader:
         tombstones = set(gone)
         return pa.array([row in tombstones for row in range(len(places))], pa.bool_())
 
+    def _decodes_whole(self, source: Source) -> bool:
+        """Whether a column takes a key as a whole, decoded by its schema."""
+        return source == Source("key") and self._key_form is not None
+
     def _wanted(self, part: str) -> list[Wanted]:
-        chosen = ((name, source) for name, source in self._sources.items() if source.part == part and source.path)
+        chosen = (
+            (name, source)
+            for name, source in self._sources.items()
+            if source.part == part and (source.path or self._decodes_whole(source))
+        )
         return [Wanted(self.layout.by_name[name], source.path) for name, source in chosen]
 
 
 def new_fields(layout: Layout, waiting: frozenset[str] = frozenset()) -> FieldMatch:
     """Return a match that raises :class:`NewFields` for new fields. Those in ``waiting`` have been null so far."""
-    generated = layout.names.difference(layout.by_name)
+    generated = layout.names.difference(layout.by_name).union(layout.table.filled)
     return FieldMatch(layout.table.ignore_case, Unmatched.NEW, left_out=generated, waiting=waiting)
+
+
+def _elsewhere(masks: Mapping[str, Any], rows: Any) -> dict[str, Any]:
+    """Return the masks without these rows, leaving out those that are then empty."""
+    left = {name: pc.and_not(mask, rows) for name, mask in masks.items()}
+    return {name: mask for name, mask in left.items() if mask.true_count}
 
 
 def _is_plain(source: Source) -> bool:
@@ -314,8 +374,13 @@ def _checked(layout: Layout, sources: dict[str, Source] | None) -> dict[str, Sou
     for name, column in layout.by_name.items():
         if name in sources if sources is not None else not column.reserved:
             check_writable(layout, column)
+    filled = layout.table.filled
     if sources is None:
-        return {name: Source("value", (name,)) for name in layout.by_name}
+        return {name: Source("value", (name,)) for name in layout.by_name if name not in filled}
+    if given := [name for name in filled if name in sources]:
+        raise ConfigurationError(
+            f"table {layout.table}: column {given[0]!r} is that of soft_delete or guard, and has no source"
+        )
     if not sources:
         raise ConfigurationError(f"table {layout.table}: no column is given a source")
     for name, source in sources.items():
@@ -327,7 +392,7 @@ def _checked(layout: Layout, sources: dict[str, Source] | None) -> dict[str, Sou
             )
         check_metadata(layout.by_name[name], source)
     for name, column in layout.by_name.items():
-        if name not in sources and layout.needs_value(column):
+        if name not in sources and name not in filled and layout.needs_value(column):
             raise ConfigurationError(
                 f"table {layout.table}: column {name!r} needs a value in every row, and no source is given for it"
             )

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from tidegate.errors import TidegateError
 from tidegate.tables.column import Column
 from tidegate.tables.types import TypeName
 
-__all__ = ["EXACT", "DoesNotFit", "Misfit", "Rows", "can_sum", "signs", "summed"]
+__all__ = ["EXACT", "DoesNotFit", "Misfit", "Rows", "Truncate", "can_sum", "signs", "summed"]
 
 
 class Misfit(NamedTuple):
@@ -33,6 +34,23 @@ class Misfit(NamedTuple):
         return self.why if self.column is None else f"column {self.column!r}: {self.why}"
 
 
+_NO_ORDER = (
+    "it empties the table, and has no order among the rows of other partitions: the group reads {}; a topic with one "
+    "partition, in a group of its own, keeps the order, and so does a table with guard and guard_table"
+)
+
+
+class Truncate(NamedTuple):
+    """A record that empties the table: its place and, if the table has a guard, its position in the source's log.
+
+    ``has_order``: the table keeps the position, so that older rows of other partitions are told from newer ones.
+    """
+
+    place: int
+    position: int | None = None
+    has_order: bool = False
+
+
 class DoesNotFit(TidegateError):
     """A row turns out not to fit only while it is written.
 
@@ -46,7 +64,9 @@ class Rows:
 
     ``places`` holds for each row the place of its record. ``tombstones`` is a mask of the rows that delete; only their
     key columns matter. ``lacking`` holds, by column, a mask of the rows whose record does not have the field, which
-    differs from a null. If a column is not in ``lacking``, every record has its field.
+    differs from a null. If a column is not in ``lacking``, every record has its field. ``existing`` is a mask of the
+    rows that only change a row that exists: what they lack has no default. ``truncates`` are the records
+    that empty the table.
     """
 
     batch: Any
@@ -54,6 +74,8 @@ class Rows:
     misfits: tuple[Misfit, ...] = ()
     tombstones: Any = None
     lacking: Mapping[str, Any] = field(default_factory=dict)
+    existing: Any = None
+    truncates: Sequence[Truncate] = ()
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
@@ -63,8 +85,9 @@ class Rows:
         found = self.between(places[0], places[-1] + 1) if places else self.between(0, 0)
         wanted = set(places)
         kept = [row for row, place in enumerate(found.places) if place in wanted]
+        truncates = tuple(each for each in found.truncates if each.place in wanted)
         if len(kept) == len(found):
-            return found
+            return replace(found, truncates=truncates) if found.truncates else found
         taken = pa.array(kept, pa.int64())
         return Rows(
             found.batch.take(taken),
@@ -72,6 +95,8 @@ class Rows:
             tuple(misfit for misfit in found.misfits if misfit.place in wanted),
             None if found.tombstones is None else found.tombstones.take(taken),
             {name: mask.take(taken) for name, mask in found.lacking.items()},
+            None if found.existing is None else found.existing.take(taken),
+            truncates,
         )
 
     def mix_numbers(self, columns: Iterable[str]) -> bool:
@@ -106,12 +131,40 @@ class Rows:
             (),
             None if self.tombstones is None else self.tombstones.slice(first, last - first),
             {name: mask.slice(first, last - first) for name, mask in self.lacking.items()},
+            None if self.existing is None else self.existing.slice(first, last - first),
         )
 
     def between(self, start: int, end: int) -> Rows:
         """Return the rows and misfits of the records from place ``start`` up to, but not including, ``end``."""
         found = self._sliced(bisect_left(self.places, start), bisect_left(self.places, end))
-        return replace(found, misfits=tuple(misfit for misfit in self.misfits if start <= misfit.place < end))
+        return replace(
+            found,
+            misfits=tuple(misfit for misfit in self.misfits if start <= misfit.place < end),
+            truncates=tuple(each for each in self.truncates if start <= each.place < end),
+        )
+
+    @property
+    def changing(self) -> Sequence[int]:
+        """The places of the records that change the table, in ascending order."""
+        return sorted({*self.places, *(each.place for each in self.truncates)}) if self.truncates else self.places
+
+    def of_partitions(self, count: int) -> Rows:
+        """Return the rows for a group that reads so many partitions, or 0 if that is not known.
+
+        Records that empty the table are misfits if it reads several, unless they have an order.
+        """
+        refused = [] if count == 1 else [each for each in self.truncates if not each.has_order]
+        if not refused:
+            return self
+        misfits = [Misfit(each.place, None, _NO_ORDER.format(count)) for each in refused]
+        kept = tuple(each for each in self.truncates if each.has_order)
+        return replace(self, misfits=tuple(sorted((*self.misfits, *misfits))), truncates=kept)
+
+    def runs(self) -> Iterator[tuple[Truncate | None, Rows]]:
+        """Yield the rows between records that empty the table, each after the one that does so before them."""
+        bounds = [0, *(bisect_left(self.places, each.place) for each in self.truncates), len(self)]
+        for truncate, (first, last) in zip((None, *self.truncates), pairwise(bounds), strict=True):
+            yield truncate, self._sliced(first, last)
 
 
 EXACT = Context(prec=200_000)

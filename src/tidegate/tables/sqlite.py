@@ -19,8 +19,9 @@ from sqlalchemy.exc import DBAPIError
 
 from tidegate.errors import ConfigurationError
 from tidegate.tables.column import Column
-from tidegate.tables.database import Database
-from tidegate.tables.layout import Facts, Order, UniqueIndex, key_of
+from tidegate.tables.database import TableDatabase
+from tidegate.tables.layout import Facts, Layout, Order, UniqueIndex, key_of
+from tidegate.tables.links import Links
 from tidegate.tables.names import Names
 from tidegate.tables.rows import EXACT, DoesNotFit
 from tidegate.tables.table import Mode, Table
@@ -43,7 +44,7 @@ _INDEXES = text(
 )
 _PRIMARY = text("SELECT name FROM pragma_table_xinfo(:name, :schema) WHERE pk ORDER BY pk")
 _REFERENCES = (
-    'SELECT m.name = :name COLLATE NOCASE, f."table" = :name COLLATE NOCASE '
+    'SELECT m.name = :name COLLATE NOCASE AS of_it, f."table" = :name COLLATE NOCASE AS to_it, m.name, m.sql '
     "FROM {}sqlite_master AS m, pragma_foreign_key_list(m.name, :schema) AS f "
     "WHERE m.type = 'table' AND (m.name = :name COLLATE NOCASE OR f.\"table\" = :name COLLATE NOCASE)"
 )
@@ -54,13 +55,47 @@ _BREAKS = re.compile(
 _SETTLES = re.compile(r"\bON\s+CONFLICT\s+(?:IGNORE|REPLACE)\b", re.IGNORECASE)
 _FILLS = re.compile(rf"\bNOT\s+NULL\s+{_SETTLES.pattern}", re.IGNORECASE)
 _CHECK = re.compile(r"\bCHECK\b", re.IGNORECASE)
+_PASSES_OVER = re.compile(r"\bRAISE\s*\(\s*IGNORE\b", re.IGNORECASE)
+_DEFERRED = re.compile(r"(?<!\bNOT\s)\bDEFERRABLE\s+INITIALLY\s+DEFERRED\b", re.IGNORECASE)
 _INSTEAD = re.compile(r"\bINSTEAD\s+OF\s+INSERT\b", re.IGNORECASE)
 _VIRTUAL = re.compile(r"\s*CREATE\s+VIRTUAL\b", re.IGNORECASE)
 _BYTE_FOR_BYTE = "BINARY"
+_EXACTLY = f" COLLATE {_BYTE_FOR_BYTE}"
+_HOLDS = "SELECT 1 FROM {}.sqlite_master WHERE name = :name COLLATE NOCASE AND type IN ('table', 'view')"
+_MAIN, _TEMPORARY = "main", "temp"
+_TOGETHER = {"delete", "truncate", "persist"}  # journal modes in which SQLite commits several files together
+
+
+_PARENTS = text('SELECT "table", on_update, on_delete FROM pragma_foreign_key_list(:name, :schema)')
+_CHILDREN = (
+    "SELECT m.name, f.on_update, f.on_delete FROM {}sqlite_master AS m, pragma_foreign_key_list(m.name, :schema) AS f "
+    "WHERE m.type = 'table' AND f.\"table\" = :name COLLATE NOCASE"
+)
+_OBJECTS = "SELECT type, name FROM {}sqlite_master WHERE tbl_name = :name COLLATE NOCASE"
+_NO_ACTIONS = {"RESTRICT", "NO ACTION"}
+
+
+def _links_of(conn: Connection, table: Table) -> Links | None:
+    """Return the tables that foreign keys link to a table, and whether writing to it may change other tables."""
+    schema = f"{_NAMES.quote(table.schema)}." if table.schema else ""
+    where = {"name": table.name, "schema": table.schema}
+    kinds = {row[0] for row in conn.execute(text(_OBJECTS.format(schema)), where)}
+    if not kinds & {"table", "view"}:
+        return None
+    parents = conn.execute(_PARENTS, where).all()
+    children = conn.execute(text(_CHILDREN.format(schema)), where).all()
+    return Links(
+        (table.schema, table.name.lower()),
+        parents=frozenset((table.schema, row[0].lower()) for row in parents),
+        children=frozenset((table.schema, row[0].lower()) for row in children),
+        acts=bool(kinds & {"trigger", "view"})
+        or any(not {row[1], row[2]} <= _NO_ACTIONS for row in (*parents, *children)),
+    )
 
 
 def _facts_of(conn: Connection, table: Table, columns: Sequence[Column]) -> Facts:
     """Return the facts about a table, from the schema; raise if it takes no rows, or may break a transaction."""
+    _refuse_elsewhere(conn, table)
     schema = f"{_NAMES.quote(table.schema)}." if table.schema else ""
     where = {"name": table.name, "schema": table.schema}
     found = conn.execute(text(_MASTER.format(schema)), where).all()
@@ -77,6 +112,8 @@ def _facts_of(conn: Connection, table: Table, columns: Sequence[Column]) -> Fact
         indexes.insert(0, UniqueIndex("PRIMARY KEY", (row_id,)))
     key = key_of(table, indexes)
     references = conn.execute(text(_REFERENCES.format(schema)), where).all()
+    if conn.exec_driver_sql("PRAGMA foreign_keys").scalar():
+        _refuse_deferred(table, references)
     for kind, sql, name, is_own in found:
         if (triggers or references) and not is_own:
             _refuse_breaks(
@@ -88,7 +125,7 @@ def _facts_of(conn: Connection, table: Table, columns: Sequence[Column]) -> Fact
     may_fail |= _CHECK.search(definition) is not None or _SETTLES.search(definition) is not None
     # SQLite checks foreign keys at the end of a statement, when a later row may have hidden a violation.
     hides = triggers or table.kind in (Mode.UPSERT, Mode.ACCUMULATE)
-    if any(hides or (of_it and to_it) for of_it, to_it in references):
+    if any(hides or (each.of_it and each.to_it) for each in references):
         order = Order.SINGLE
     elif triggers or references or may_fail or len(indexes) > len(key):
         order = Order.KEPT
@@ -98,9 +135,46 @@ def _facts_of(conn: Connection, table: Table, columns: Sequence[Column]) -> Fact
         order,
         is_numbered=row_id is not None and (table.kind is Mode.APPEND or row_id not in table.key),
         folding={name: compared for index in key for name, compared in index.folding.items()},
-        fills_nulls=_FILLS.search(definition) is not None,
+        fills_nulls=_FILLS.search(definition) is not None or any(map(_PASSES_OVER.search, triggers)),
         numbered=frozenset({row_id} if row_id is not None and table.kind is Mode.APPEND else ()),
     )
+
+
+def _refuse_elsewhere(conn: Connection, table: Table) -> None:
+    """Raise if the table is in another file than the ledger, and SQLite may commit only one of them."""
+    name = {"name": table.name}
+
+    def holds(schema: str) -> bool:
+        return conn.execute(text(_HOLDS.format(_NAMES.quote(schema))), name).first() is not None
+
+    schema = (table.schema or (_TEMPORARY if holds(_TEMPORARY) else _MAIN)).lower()
+    if schema == _TEMPORARY:
+        raise ConfigurationError(f"table {table} is temporary: it ends with the connection, and the position stays")
+    if schema == _MAIN:
+        if not holds(_MAIN):
+            raise ConfigurationError(
+                f"table {table} is in an attached database; give the name of that database as schema"
+            )
+        return
+    for file in (_MAIN, schema):
+        mode = conn.exec_driver_sql(f"PRAGMA {_NAMES.quote(file)}.journal_mode").scalar()
+        if mode not in _TOGETHER:
+            raise ConfigurationError(
+                f"table {table} is in an attached database, and {file} has the journal mode {mode}, in which SQLite "
+                "commits each file by itself: a crash may keep the rows without the position. Put the table and the "
+                "ledger into one file, or set the journal mode DELETE on both"
+            )
+
+
+def _refuse_deferred(table: Table, references: Sequence[Any]) -> None:
+    """Raise if a record may break a deferred foreign key, and a later one of its transaction mend it."""
+    for each in references:
+        hides = each.to_it and (each.of_it or table.deletes)
+        if hides and _DEFERRED.search(_UNREAD.sub(" ", each.sql)):
+            raise ConfigurationError(
+                f"table {table}: the foreign key of {each.name!r} that refers to it is DEFERRABLE INITIALLY DEFERRED, "
+                "so that SQLite checks it at COMMIT and not record by record; leave these words out"
+            )
 
 
 def _refuse(table: Table, found: Any, triggers: Sequence[str]) -> None:
@@ -256,7 +330,16 @@ _ROWS = 500
 class SQLiteWriter(Writer):
     """Writes rows to SQLite by INSERTs of many rows, which take little more than half the time of single ones."""
 
+    names = _NAMES
     nested = 30  # SQLite accepts 1000 levels; a low number costs little, since it writes rows in turn
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__(layout)
+        self._table = _NAMES.table(layout.table)
+        self._quoted = {name: _NAMES.quote(name) for name in layout.by_name}
+
+    def _listed(self, names: Sequence[str]) -> str:
+        return ", ".join(self._quoted[name] for name in names)
 
     def _load(self, conn: Connection, batch: Any) -> None:
         self._insert(conn, batch, single=False)
@@ -264,7 +347,7 @@ class SQLiteWriter(Writer):
     def _insert(self, conn: Connection, batch: Any, *, single: bool) -> None:
         unfit: list[str] = []
         driver, names = _driver(conn), batch.schema.names
-        start = f"INSERT INTO {_NAMES.table(self.layout.table)} ({_NAMES.listed(names)}) VALUES "
+        start = f"INSERT INTO {self._table} ({self._listed(names)}) VALUES "
         row, end = f"({', '.join('?' * len(names))})", self._conflict(conn, self._others(batch), unfit)
         most = 1 if single else min(_ROWS, driver.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // len(names))
         values = chain.from_iterable(zip(*self._parameters(batch), strict=True))
@@ -277,32 +360,54 @@ class SQLiteWriter(Writer):
 
     def _update(self, conn: Connection, batch: Any, *, single: bool) -> None:
         key, others = list(self.layout.table.key), self._others(batch)
-        changes = ", ".join(f"{_NAMES.quote(name)} = ?" for name in others)
-        start = f"UPDATE {_NAMES.table(self.layout.table)} SET {changes}"
-        self._for_each(conn, start, batch.select([*others, *key]))
+        changes = ", ".join(f"{self._quoted[name]} = ?" for name in others)
+        start = f"UPDATE {self._table} SET {changes}"
+        self._for_each(conn, start, batch.select([*others, *key, *self._guard]))
 
     def _delete(self, conn: Connection, keys: Any, *, single: bool) -> None:
-        self._for_each(conn, f"DELETE FROM {_NAMES.table(self.layout.table)}", keys.select(list(self.layout.table.key)))
+        self._for_each(conn, f"DELETE FROM {self._table}", keys.select([*self.layout.table.key, *self._guard]))
+
+    def _empty(self, conn: Connection, batch: Any) -> None:
+        conn.exec_driver_sql(self._emptied(self._table, _NAMES, batch))
+
+    def _count(self, conn: Connection, keys: Any) -> int:
+        start = f"SELECT count(*) FROM {self._table}"
+        with driver_errors(conn, start):
+            rows = zip(*self._parameters(keys), strict=True)
+            found = (_driver(conn).execute(f"{start} WHERE {self._same}", key) for key in rows)
+            return sum(int(each.fetchone()[0]) for each in found)
 
     def _for_each(self, conn: Connection, start: str, batch: Any) -> None:
-        """Run an UPDATE or DELETE for each row of the batch, on the row of the table with the same key."""
-        columns = (self.layout.by_name[name] for name in self.layout.table.key)
-        same = " AND ".join(f"{_NAMES.quote(column.name)} = ?{column.compared}" for column in columns)
+        """Run an UPDATE or DELETE for each row of the batch, on the row with the same key, if that is not newer."""
+        older = "".join(f" AND {self._not_older(self._quoted[name], '?')}" for name in self._guard)
         with driver_errors(conn, start):
-            _driver(conn).executemany(f"{start} WHERE {same}", zip(*self._parameters(batch), strict=True))
+            _driver(conn).executemany(f"{start} WHERE {self._same}{older}", zip(*self._parameters(batch), strict=True))
+
+    @staticmethod
+    def _not_older(guard: str, value: str) -> str:
+        return f"({guard} IS NULL OR {guard} <= {value})"
+
+    @property
+    def _same(self) -> str:
+        """The condition that finds a key as its index does: the column may have another collation."""
+        columns = (self.layout.by_name[name] for name in self.layout.table.key)
+        compared = ((each.name, each.compared if each.folds else _EXACTLY) for each in columns)
+        return " AND ".join(f"{self._quoted[name]} = ?{how}" for name, how in compared)
 
     def _conflict(self, conn: Connection, others: list[str], unfit: list[str]) -> str:
         if self.layout.table.kind is Mode.APPEND:
             return ""
         changes = [
-            f"{_NAMES.quote(name)} = {self._sum(conn, name, number, unfit)}"
+            f"{self._quoted[name]} = {self._sum(conn, name, number, unfit)}"
             if name in self.layout.added
-            else f"{_NAMES.quote(name)} = excluded.{_NAMES.quote(name)}"
+            else f"{self._quoted[name]} = excluded.{self._quoted[name]}"
             for number, name in enumerate(others)
         ]
         sets = changes and self.layout.table.kind is not Mode.IGNORE
         action = f"UPDATE SET {', '.join(changes)}" if sets else "NOTHING"
-        return f" ON CONFLICT ({_NAMES.listed(self.layout.table.key)}) DO {action}"
+        for quoted in (self._quoted[name] for name in self._guard):
+            action += f" WHERE {self._not_older(quoted, f'excluded.{quoted}')}"
+        return f" ON CONFLICT ({self._listed(self.layout.table.key)}) DO {action}"
 
     def _parameters(self, batch: Any) -> list[list[Any]]:
         return [
@@ -312,7 +417,7 @@ class SQLiteWriter(Writer):
 
     def _sum(self, conn: Connection, name: str, number: int, unfit: list[str]) -> str:
         """Return the expression that adds exactly; SQLite itself would make floats of large or fractional numbers."""
-        column, quoted = self.layout.by_name[name], _NAMES.quote(name)
+        column, quoted = self.layout.by_name[name], self._quoted[name]
         old = f"{_NAMES.quote(self.layout.table.name)}.{quoted}"
         if column.type.name is TypeName.DOUBLE:
             return f"COALESCE({old} + excluded.{quoted}, {old}, excluded.{quoted})"
@@ -355,12 +460,13 @@ def _fits(total: Decimal, column: Column) -> bool:
     return precision is None or total.is_zero() or total.adjusted() < precision - scale
 
 
-class SQLiteDatabase(Database):
+class SQLiteDatabase(TableDatabase):
     """SQLite: the database is a file, or in memory."""
 
     names = _NAMES
     writer = SQLiteWriter
     is_local = True
+    folds_tables = True
 
     def verbatim(self, statement: str) -> str:
         """Return the statement: this driver formats nothing."""
@@ -398,6 +504,19 @@ class SQLiteDatabase(Database):
             (table.name,),
         ).scalar()
         return found
+
+    def has_shape(self, conn: Connection, table: Table, shape: str | None, *, is_written: bool) -> bool:
+        """Whether the table still has the shape; checked after the write only."""
+        return not is_written or self.shape(conn, table) == shape
+
+    def links(self, conn: Connection, table: Table) -> Links | None:
+        """Return what the table has to do with others; ``None`` if it does not exist."""
+        return _links_of(conn, table)
+
+    def breaks_reference(self, error: BaseException) -> bool:
+        """Whether a foreign key refused a row."""
+        orig = getattr(error, "orig", error)
+        return getattr(orig, "sqlite_errorcode", None) == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY
 
     def missing_file(self, url: URL) -> str | None:
         """Return the path of the database's file if it does not exist: connecting would create it."""

@@ -194,7 +194,7 @@ def create_stage(engine: Engine, layout: Layout, owner: str) -> Stage:
     names = statements.names
     table = Table(f"{_prefix(layout.table, owner)}{secrets.token_hex(4)}", schema=layout.table.schema)
     place = names.quote(_PLACE)
-    statement = statements.created(table, layout.table, f"{names.quote(_ATTEMPT)} BIGINT, {place} BIGINT")
+    statement = statements.created(table, layout, f"{names.quote(_ATTEMPT)} BIGINT, {place} BIGINT")
     indexed = f"CREATE INDEX {names.quote(f'{table.name[-20:]}_places')} ON {names.table(table)} ({place})"
     try:
         _define(engine, statement)
@@ -202,8 +202,8 @@ def create_stage(engine: Engine, layout: Layout, owner: str) -> Stage:
             _define(engine, indexed)
     except DBAPIError as error:
         raise ConfigurationError(
-            f"no staging table can be made for table {layout.table}: {str(error.orig).strip().partition(chr(10))[0]}. "
-            "Large micro-batches of commit mode 'batch' need the right to create and drop tables beside it"
+            f"cannot create a staging table for table {layout.table}: {str(error.orig).strip().partition(chr(10))[0]}. "
+            "Large micro-batches of commit mode 'batch' need the right to create and drop tables in its schema"
         ) from error
     return Stage(table, layout)
 

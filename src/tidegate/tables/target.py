@@ -1,27 +1,34 @@
-"""Targets: tables that are inspected, created or extended as needed, and then written to."""
+"""Targets: tables that are inspected, created or extended as needed, and then written to.
+
+An outlet is a target that a sink keeps for as long as its table is not altered.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from tidegate.core.arguments import argument
 from tidegate.core.records import Record
+from tidegate.core.schemas import SCHEMA_FORMATS
 from tidegate.errors import ConfigurationError
 from tidegate.ledger.sql.ledger import passes
 from tidegate.tables.column import Column
-from tidegate.tables.database import Database
+from tidegate.tables.connect_format import ConnectJsonFormat
+from tidegate.tables.database import TableDatabase
+from tidegate.tables.debezium_format import DebeziumFormat
 from tidegate.tables.feed import Clash, Feed, Known, Mapped, Source, sources_of
 from tidegate.tables.fit import fit
-from tidegate.tables.format import FieldMatch, Format, NewFields, Unmatched
+from tidegate.tables.format import FieldMatch, Format, NewFields, NewOrigin, Unmatched
 from tidegate.tables.inference import infer_arrow, is_envelope
 from tidegate.tables.json_format import JsonFormat
 from tidegate.tables.layout import Facts, Layout, check_writable, declared_as, refuse_generated
@@ -30,10 +37,12 @@ from tidegate.tables.reader import REFUSED_TOMBSTONE, Reader, new_fields, type_o
 from tidegate.tables.registry import DATABASES, database_of
 from tidegate.tables.rights import line_of
 from tidegate.tables.rows import Misfit, Rows
+from tidegate.tables.schema_format import SchemaFormat
+from tidegate.tables.shape import look_at_shape
 from tidegate.tables.table import Mode, Table, TableArgument, Tombstones
-from tidegate.tables.types import ColumnType, FormatArgument, FormatChoice
+from tidegate.tables.types import ColumnType, FormatArgument, FormatChoice, KeyFormatArgument, TypeName
 
-__all__ = ["ColumnRefused", "Target", "prepare", "write_rows"]
+__all__ = ["ColumnRefused", "Draft", "Outlet", "RowsOfRecords", "Target", "format_of", "prepare", "write_rows"]
 
 
 _log = logging.getLogger("tidegate")
@@ -57,23 +66,32 @@ def prepare(
     known yet, or ``complete`` says that some are missing.
     """
     database = database_of(engine)
-    wanted = {**(inferred or {}), **table.types}
+    possible = {name: database.possible(kind, engine.dialect) for name, kind in (inferred or {}).items()}
+    wanted = {**possible, **table.types}
+    for name, kind in ((table.soft_delete, TypeName.BOOLEAN), (table.guard, TypeName.INTEGER)):
+        if name is not None and wanted:
+            wanted.setdefault(name, ColumnType(kind))
     _check_names(database, table)
     try:
-        return _prepared(engine, database, table, wanted, complete)
+        server, snapshot = None, None
+        if table.of_guard is not None:
+            _check_names(database, table.of_guard)
+            server, snapshot = _prepare_guard(engine, database, table.of_guard)
+        layout = _prepared(engine, database, table, wanted, complete)
+        return layout and replace(layout, server=server, snapshot=snapshot)
     except SQLAlchemyError as error:
         raise database.unseen(engine, table, error) from error
 
 
 def _prepared(
-    engine: Engine, database: Database, table: Table, wanted: Mapping[str, ColumnType], complete: bool
+    engine: Engine, database: TableDatabase, table: Table, wanted: Mapping[str, ColumnType], complete: bool
 ) -> Layout | None:
     columns = _columns(engine, database, table)
     if not columns:
         if not table.create:
             with engine.connect() as conn:
                 database.shape(conn, table)  # raises if the table may exist, but the login may not see it
-            raise ConfigurationError(f"there is no table {table}; create it, or say create=True")
+            raise ConfigurationError(f"there is no table {table}; create it, or set create=True")
         if not wanted or not complete:
             return None
         columns = _create(engine, database, table, wanted)
@@ -100,7 +118,31 @@ def _prepared(
     return found
 
 
-def _check_names(database: Database, table: Table) -> None:
+def _prepare_guard(engine: Engine, database: TableDatabase, table: Table) -> tuple[int | None, int | None]:
+    """Prepare the table of a guard, which has a single row, and return the server and the first snapshot in it."""
+    _prepared(engine, database, table, table.types, complete=True)
+    name = database.names.table(table)
+    query = database.verbatim(f"SELECT server, snapshot FROM {name} WHERE id = 1")
+    with engine.connect() as conn:
+        found = conn.exec_driver_sql(query).first()
+    if found is not None:
+        server, snapshot = (None if each is None else int(each) for each in found)
+        return server, snapshot
+    with suppress(IntegrityError), engine.begin() as conn:  # another process may insert it at the same time
+        conn.exec_driver_sql(database.verbatim(f"INSERT INTO {name} (id) VALUES (1)"))
+    return None, None
+
+
+def _store_origin(engine: Engine, table: Table, origin: NewOrigin) -> None:
+    """Store the server that positions are of or, as long as there is none, the first snapshot; unless there is one."""
+    database = database_of(engine)
+    change = f"UPDATE {database.names.table(table)} SET {origin.name} = {origin.value:d}"
+    statement = f"{change} WHERE id = 1 AND server IS NULL AND {origin.name} IS NULL"
+    with engine.begin() as conn:
+        conn.exec_driver_sql(database.verbatim(statement))
+
+
+def _check_names(database: TableDatabase, table: Table) -> None:
     """Raise if a name is too long: a database may truncate it silently, and might use another table."""
     for what, name in (("table", table.name), ("schema", table.schema or ""), *_column_names(table)):
         if (overlong := database.overlong(name)) is not None:
@@ -112,12 +154,14 @@ def _column_names(table: Table) -> Iterator[tuple[str, str]]:
         yield "column", name
 
 
-def _columns(engine: Engine, database: Database, table: Table) -> Sequence[Column]:
+def _columns(engine: Engine, database: TableDatabase, table: Table) -> Sequence[Column]:
     with engine.connect() as conn:
         return database.columns(conn, table)
 
 
-def _create(engine: Engine, database: Database, table: Table, wanted: Mapping[str, ColumnType]) -> Sequence[Column]:
+def _create(
+    engine: Engine, database: TableDatabase, table: Table, wanted: Mapping[str, ColumnType]
+) -> Sequence[Column]:
     if lost := [name for name in table.key if name not in wanted]:
         raise ConfigurationError(
             f"table {table} cannot be created: the first records do not show the type of {lost[0]!r}, a column of its "
@@ -131,7 +175,9 @@ def _create(engine: Engine, database: Database, table: Table, wanted: Mapping[st
     return _define(engine, database, table, statement)
 
 
-def _evolve(engine: Engine, database: Database, table: Table, missing: Mapping[str, ColumnType]) -> Sequence[Column]:
+def _evolve(
+    engine: Engine, database: TableDatabase, table: Table, missing: Mapping[str, ColumnType]
+) -> Sequence[Column]:
     columns: Sequence[Column] = ()
     for name, kind in missing.items():
         column = _defined_as(engine, database, name, kind, in_key=False)
@@ -140,7 +186,7 @@ def _evolve(engine: Engine, database: Database, table: Table, missing: Mapping[s
     return columns
 
 
-def _defined_as(engine: Engine, database: Database, name: str, kind: ColumnType, *, in_key: bool) -> str:
+def _defined_as(engine: Engine, database: TableDatabase, name: str, kind: ColumnType, *, in_key: bool) -> str:
     """Return the definition of a column, for CREATE TABLE and ADD COLUMN."""
     required = " NOT NULL" if in_key or kind.required else ""
     default = "" if kind.default is None else f" DEFAULT {database.default_of(kind)}"
@@ -148,7 +194,7 @@ def _defined_as(engine: Engine, database: Database, name: str, kind: ColumnType,
 
 
 def _define(
-    engine: Engine, database: Database, table: Table, statement: str, column: str | None = None
+    engine: Engine, database: TableDatabase, table: Table, statement: str, column: str | None = None
 ) -> Sequence[Column]:
     """Run a DDL statement and return the table's columns afterwards.
 
@@ -167,7 +213,7 @@ def _define(
             raise failure
         if refused := database.denial(engine, table, failure):
             raise refused from failure
-        why = f"table {table} cannot be made as asked for: {line_of(failure)}"
+        why = f"table {table} cannot be created or extended: {line_of(failure)}"
         if column is not None and database.refuses_column(failure):
             raise ColumnRefused(why, column) from failure
         raise ConfigurationError(why) from failure
@@ -210,12 +256,24 @@ def _known(column: Column, facts: Facts) -> Column:
 def _check(layout: Layout) -> None:
     """Raise if a column that the user names is missing: every record would fail."""
     table = layout.table
-    for name in (*table.key, *table.types, *table.add):
+    for name in (*table.key, *table.types, *table.add, *table.filled):
         refuse_generated(layout, name)
         if name not in layout.by_name:
-            raise ConfigurationError(
-                f"table {table} has no column {name!r} that can be written to; add it, or say evolve=True"
-            )
+            way_out = "add it" if table.evolve else "add it, or set evolve=True"
+            raise ConfigurationError(f"table {table} has no column {name!r} that can be written to; {way_out}")
+    if table.soft_delete is not None and layout.by_name[table.soft_delete].type.name is not TypeName.BOOLEAN:
+        raise ConfigurationError(f"table {table}: column {table.soft_delete!r} is no boolean, which soft_delete needs")
+    if table.guard is not None and not _holds_positions(layout.by_name[table.guard]):
+        raise ConfigurationError(
+            f"table {table}: column {table.guard!r} is no BIGINT, a whole number of 64 bits, which guard needs"
+        )
+
+
+def _holds_positions(column: Column) -> bool:
+    return column.type.name is TypeName.INTEGER and column.high >= _LAST_POSITION
+
+
+_LAST_POSITION = (1 << 63) - 1
 
 
 def _check_sums(layout: Layout) -> None:
@@ -241,7 +299,10 @@ _NOTHING = (
     "each column of its key; declare them in columns=…"
 )
 
-_PART = 32 << 20  # bytes to write at once: the statement holds a copy of the rows, and servers limit its size
+_NO_TYPES = (
+    "the table does not exist yet, and the records have no schema that shows the types of its columns, or not those of "
+    "its key; let the converters write schemas (schemas.enable=true), or declare the columns in columns=…"
+)
 
 
 def write_rows(connection: Connection, layout: Layout, rows: Rows) -> None:
@@ -249,13 +310,11 @@ def write_rows(connection: Connection, layout: Layout, rows: Rows) -> None:
 
     A row that violates a constraint which only the database can check raises the database's error.
     """
-    if not len(rows):
+    if not (len(rows) or rows.truncates):
         return
     database = DATABASES[connection.dialect.name]  # one of these, because the layout was read from it
-    writer = database.writer(layout)
     try:
-        for part in rows.parts(_PART):
-            writer.write(connection, part)
+        database.writer(layout).write(connection, rows)
     except DBAPIError as error:
         if refused := database.denial(connection.engine, layout.table, error):
             raise refused from error
@@ -275,23 +334,38 @@ class Target:
         table: Table,
         *,
         format: FormatChoice = "json",
+        key_format: FormatChoice = "json",
         columns: Mapped | None = None,
         layout: Layout | None = None,
     ) -> None:
         """Describe the target; nothing is read from the database yet.
 
-        ``columns`` maps each column to the source of its values; by default, a column takes the field of its name.
-        ``layout`` is the layout of another target of the same table, and saves inspecting the table again.
+        ``key_format`` is the format of keys that columns come from. ``columns`` maps each column to the source of its
+        values; by default, a column takes the field of its name. ``layout`` is the layout of another target of the same
+        table, and saves inspecting the table again.
         """
         self.engine = argument("engine", Engine, engine)
         self.table = argument("table", TableArgument, table)
-        self._form = _format(format)
+        self._form = format_of(format)
+        self._keys = format_of(argument("key_format", KeyFormatArgument, key_format))
         columns = argument("columns", Mapped | None, columns)
         self._sources = None if columns is None else sources_of(columns)
+        self._refuse_keyless()
         self._layout: Layout | None = argument("layout", Layout | None, layout)
         self._waiting: frozenset[str] = frozenset()
         self._reader: Reader | None = None
         self._changing = threading.Lock()
+
+    def _refuse_keyless(self) -> None:
+        """Raise if no record could have a whole key: the table need not exist yet, which would show it."""
+        if self._sources is None or self.table.kind is Mode.APPEND:
+            return
+        lost = next((name for name in self.table.key if name not in self._sources), None)
+        if lost is not None:
+            raise ConfigurationError(
+                f"table {self.table}: column {lost!r} of its key needs a value in every row, and no source is given "
+                "for it in columns=…"
+            )
 
     @property
     def layout(self) -> Layout:
@@ -299,7 +373,7 @@ class Target:
         layout = self.prepare()
         if layout is None:
             raise ConfigurationError(
-                f"table {self.table} does not exist yet: the first records are to show its columns"
+                f"table {self.table} does not exist yet: its columns will be taken from the first records"
             )
         return layout
 
@@ -327,9 +401,12 @@ class Target:
             self._prepare_with(self._inferred(feed))
         try:
             return self._current_reader().read(feed)
+        except NewOrigin as found:
+            self._take(found)
+            return self.read(feed)
         except NewFields:
             watch = self._evolve_for(feed)
-        return Reader(self.layout, self._form, self._sources, watch=watch).read(feed)
+        return Reader(self.layout, self._form, self._sources, keys=self._keys, watch=watch).read(feed)
 
     def fit(self, batch: Any) -> Rows:
         """Convert a ``pyarrow.RecordBatch`` to rows, matching columns by name; what does not fit becomes a misfit.
@@ -345,7 +422,7 @@ class Target:
 
     def write(self, connection: Connection, rows: Rows) -> None:
         """Write rows on the connection of an open transaction, as :func:`write_rows` does."""
-        if len(rows):  # without rows, the table may not exist yet
+        if len(rows) or rows.truncates:  # without rows, the table may not exist yet
             write_rows(connection, self.layout, rows)
 
     def _current_reader(self) -> Reader:
@@ -353,8 +430,20 @@ class Target:
             if self._reader is None:
                 assert self._layout is not None  # noqa: S101 - prepared before
                 watch = new_fields(self._layout, self._waiting) if self._watches else None
-                self._reader = Reader(self._layout, self._form, self._known_sources(self._layout), watch=watch)
+                sources = self._known_sources(self._layout)
+                self._reader = Reader(self._layout, self._form, sources, keys=self._keys, watch=watch)
             return self._reader
+
+    def _take(self, origin: NewOrigin) -> None:
+        """Store the server of the first event that names one, or the first snapshot, and read what is stored then."""
+        assert self.table.of_guard is not None  # noqa: S101 - the reader knows of it
+        try:
+            _store_origin(self.engine, self.table.of_guard, origin)
+        except SQLAlchemyError as error:
+            raise database_of(self.engine).unseen(self.engine, self.table, error) from error
+        with self._changing:
+            self._layout = None
+            self._reader = None
 
     @property
     def _watches(self) -> bool:
@@ -372,12 +461,30 @@ class Target:
 
     def _unreadable(self, feed: Feed, whys: Mapping[str, str]) -> Rows:
         """Turn all records into misfits: the table does not exist, and they do not show its columns."""
-        watch = FieldMatch(self.table.ignore_case, Unmatched.UNFIT, whys=whys, why=_NOTHING)
-        found = self._asked.reader([], watch=watch).read(feed)
+        nothing = _NOTHING
+        most, unshown = self.table.most_columns, self._unshown(self._inferred(feed))
+        if unshown is not None:
+            nothing = (
+                f"the table does not exist yet, and no record shows the type of its column {unshown!r}; declare it in "
+                "the table's columns=…"
+            )
+        elif self._sources is None and len(self._fields_of(feed)) > most:
+            nothing = f"the table does not exist yet, and may have {most} columns at most: see most_columns"
+        elif isinstance(self._form, ConnectJsonFormat | DebeziumFormat):
+            nothing = _NO_TYPES
+        elif isinstance(self._form, SchemaFormat) and whys:  # of the schema: a record need not have the field
+            name, why = next(iter(whys.items()))
+            nothing = f"the table does not exist yet, and cannot have a column {name!r} of the schema: {why}"
+        watch = FieldMatch(self.table.ignore_case, Unmatched.UNFIT, whys=whys, why=nothing)
+        form = self._asked
+        if isinstance(form, DebeziumFormat):
+            found = form.keyed_reader([], [(name,) for name in self.table.key], watch).read(feed)
+        else:
+            found = form.reader([], watch=watch).read(feed)
         misfits = {misfit.place: misfit for misfit in found.misfits}
         for place in found.places:
             if feed.value[place] is not None:
-                misfits.setdefault(place, Misfit(place, None, _NOTHING))
+                misfits.setdefault(place, Misfit(place, None, nothing))
             elif self.table.on_tombstone is Tombstones.REFUSE:
                 misfits.setdefault(place, Misfit(place, None, REFUSED_TOMBSTONE))
         return Rows(pa.record_batch([], names=[]), (), tuple(misfits[place] for place in sorted(misfits)))
@@ -395,8 +502,14 @@ class Target:
         else:
             found, _, whys = self._shown(feed, self.table.types)
         if all(name in found or name in self.table.types for name in self.table.key):
-            self._prepare_with(found)
+            self._prepare_with(found, complete=self._unshown(found) is None)
         return whys
+
+    def _unshown(self, found: Mapping[str, ColumnType]) -> str | None:
+        """Return a column with a source whose type is not known, if the table must have all of them from the start."""
+        if self._sources is None or self.table.evolve:
+            return None
+        return next((name for name in self._sources if name not in found and name not in self.table.types), None)
 
     def _evolve_for(self, feed: Feed) -> FieldMatch:
         """Add columns for the new fields, and return a match that makes records with other new fields misfits.
@@ -415,6 +528,8 @@ class Target:
                 whys[refused.column] = str(refused)
                 new = {name: kind for name, kind in new.items() if name != refused.column}
         room = f"the table may have {self.table.most_columns} columns at most: see most_columns"
+        if isinstance(self._form, ConnectJsonFormat | DebeziumFormat):
+            room = f"the record has no schema, which would show the type of a new column, or {room}"
         return replace(new_fields(self.layout, self._waiting), unmatched=Unmatched.UNFIT, whys=whys, why=room)
 
     def _shown(
@@ -432,8 +547,9 @@ class Target:
         taken = {name.casefold() for name in (*names, *self.table.key)}
         new: dict[str, ColumnType] = {}
         waiting, refused, alike = set(), {}, {}
+        filled = {name.casefold() for name in self.table.filled}
         for name, kind in self._fields_of(feed).items():
-            if name in names:
+            if name in names or name.casefold() in filled:
                 continue
             if kind is None:
                 waiting.add(name)
@@ -469,9 +585,9 @@ class Target:
         except Clash:
             return found
 
-    def _prepare_with(self, inferred: Mapping[str, ColumnType]) -> Layout | None:
+    def _prepare_with(self, inferred: Mapping[str, ColumnType], *, complete: bool = True) -> Layout | None:
         with self._changing:
-            self._layout = prepare(self.engine, self.table, inferred)
+            self._layout = prepare(self.engine, self.table, inferred, complete=complete)
             self._reader = None
             return self._layout
 
@@ -479,7 +595,7 @@ class Target:
         """Return the column types that are known without records, and whether these are all columns."""
         if self._sources is None:
             return {}, True
-        known = {name: type_of(source) for name, source in self._sources.items() if not source.is_field}
+        known = {name: type_of(source) for name, source in self._sources.items() if not self._is_shown(source)}
         return known, {*known, *self.table.types} >= set(self._sources)
 
     def _inferred(self, feed: Feed) -> dict[str, ColumnType]:
@@ -487,14 +603,136 @@ class Target:
         sources = self._sources or {}
         paths = [source.path for source in sources.values() if source.is_field]
         fields = self._asked.infer(feed, paths) if paths else {}
+        in_keys: dict[tuple[str, ...], ColumnType | None] = {}
+        if isinstance(self._keys, SchemaFormat):
+            of_keys = [source.path for source in sources.values() if source.part == "key"]
+            in_keys = self._keys.infer_part(feed, of_keys, "key") if of_keys else {}
         found = {
-            name: fields.get(source.path) if source.is_field else type_of(source) for name, source in sources.items()
+            name: (fields if source.is_field else in_keys).get(source.path)
+            if self._is_shown(source)
+            else type_of(source)
+            for name, source in sources.items()
         }
         return {name: kind for name, kind in found.items() if kind is not None}
 
+    def _is_shown(self, source: Source) -> bool:
+        """Whether records show the type of a column with this source."""
+        return source.is_field or (source.part == "key" and isinstance(self._keys, SchemaFormat))
 
-def _format(choice: FormatChoice) -> Format:
+
+class RowsOfRecords(Protocol):
+    """The rows of some records, and the misfits among the records: at most one of each."""
+
+    misfits: tuple[Misfit, ...]
+
+    def __len__(self) -> int: ...
+
+    def among(self, places: list[int]) -> RowsOfRecords:
+        """Return the rows and misfits of the records at these places, which must be in ascending order."""
+
+
+class Draft(Protocol):
+    """Rows to write, and the tables that they were made for."""
+
+    rows: Any
+    """The :class:`RowsOfRecords`."""
+    is_alone: bool
+    """Whether each record must be tried alone: see :attr:`~tidegate.tables.layout.Layout.counted`."""
+
+    def write(self, connection: Connection, rows: Any) -> None:
+        """Write all of the rows, or some of them, on the connection of an open transaction."""
+
+    def altered(self, connection: Connection, *, is_written: bool) -> Table | None:
+        """Return a table that was altered since the rows were made; the next rows are made for its new layout."""
+
+
+class Outlet:
+    """One table, with its metadata as long as it is not altered.
+
+    Making rows may create the table or add a column, so it has to happen outside the transaction. A transaction asks
+    :meth:`has_shape` after it has written its rows: from then until COMMIT, the database lets no other session alter
+    the table.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        table: Table,
+        *,
+        format: FormatChoice = "json",
+        key_format: FormatChoice = "json",
+        columns: Mapped | None = None,
+    ) -> None:
+        """Inspect the table; raises if it cannot be used."""
+        self.table = table
+        self._engine = engine
+        self._format = format
+        self._key_format = key_format
+        self._columns = columns
+        self._database = database_of(engine)
+        self._look()
+
+    def draft(self, feed: Feed) -> Draft:
+        """Convert records to rows. If some do not fit, this makes sure that the table is still as it was."""
+        if self._outdated:
+            self._look()
+        known = self.target.prepare()
+        rows = self.target.read(feed)
+        if (rows.misfits or self.target.prepare() is not known) and self._shape != look_at_shape(
+            self._engine, self.table
+        ):
+            self._look()
+            rows = self.target.read(feed)
+        return _TableDraft(self, rows)
+
+    def has_shape(self, connection: Connection, *, is_written: bool) -> bool:
+        """Whether the table is as it was when it was inspected; if not, the next draft inspects it again."""
+        if not self._database.has_shape(connection, self.table, self._shape, is_written=is_written):
+            self._outdated = True
+            return False
+        return True
+
+    def _look(self) -> None:
+        """Read the shape of the table, and then its metadata. A change in between shows later as another shape."""
+        shape, self._shape = object(), look_at_shape(self._engine, self.table)
+        while shape != self._shape:  # prepare() may create or alter the table: then read it again
+            shape = self._shape
+            self.target = Target(
+                self._engine, self.table, format=self._format, key_format=self._key_format, columns=self._columns
+            )
+            layout = self.target.prepare()
+            self._shape = look_at_shape(self._engine, self.table)
+        if layout is not None and not self.table.evolve:
+            self.target.read([])  # raises if a source has no column in the table
+        self._outdated = False
+
+
+class _TableDraft:
+    """Rows of one table."""
+
+    def __init__(self, outlet: Outlet, rows: Any) -> None:
+        self.rows = rows
+        self.is_alone = len(rows) > 0 and rows.mix_numbers(outlet.target.layout.counted)
+        self._outlet = outlet
+        self._target = outlet.target
+        self.write = self._target.write
+
+    def altered(self, connection: Connection, *, is_written: bool) -> Table | None:
+        is_known = self._outlet.target is self._target  # else another thread has inspected the table since
+        same = is_known and self._outlet.has_shape(connection, is_written=is_written)
+        return None if same else self._outlet.table
+
+
+def format_of(choice: FormatChoice) -> Format:
+    """Return the format that a user chose."""
     choice = argument("format", FormatArgument, choice)
     if isinstance(choice, str):
-        return JsonFormat()
+        if choice in SCHEMA_FORMATS:
+            return SchemaFormat(SCHEMA_FORMATS[choice])
+        formats: dict[str, Callable[[], Format]] = {
+            "json": JsonFormat,
+            "connect-json": ConnectJsonFormat,
+            "debezium": DebeziumFormat,
+        }
+        return formats[choice]()
     return OwnFormat(choice) if callable(choice) else choice

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from tidegate.core.arguments import Accepts, Amount, Count, convert_arguments, did_you_mean
 from tidegate.core.columns import EpochUnit, TypeName, written_type
+from tidegate.core.schemas import SCHEMA_FORMATS
 from tidegate.core.text import is_text
 from tidegate.errors import ConfigurationError
 
@@ -16,7 +17,16 @@ if TYPE_CHECKING:
     from tidegate.tables.format import Format
     from tidegate.tables.own_format import RowFunction
 
-__all__ = ["ColumnType", "Declared", "EpochUnit", "FormatArgument", "FormatChoice", "TypeName"]
+__all__ = [
+    "FORMATS",
+    "ColumnType",
+    "Declared",
+    "EpochUnit",
+    "FormatArgument",
+    "FormatChoice",
+    "KeyFormatArgument",
+    "TypeName",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +117,44 @@ _KNOWN = (
 
 
 FormatChoice: TypeAlias = "str | Format | RowFunction"
-"""``"json"``, a format, or a function that returns the rows of a record."""
+"""The name of a format, a format, or a function that returns a record's rows."""
+
+FORMATS = ("json", "connect-json", "debezium", *SCHEMA_FORMATS)
+"""The formats that a name stands for."""
 
 
 def _format(given: Any) -> Any:
     if is_text(given):
-        return given if given == "json" else None
+        return given if given in FORMATS else None
     is_format = hasattr(given, "reader") and hasattr(given, "infer")
     return given if (is_format or callable(given)) and not isinstance(given, type) else None
 
 
+def reads_changes(form: Any) -> bool:
+    """Whether a format, or the name of one, reads change events."""
+    return form == "debezium" or hasattr(form, "keyed_reader")
+
+
+_SCHEMAS = ", ".join(map(repr, SCHEMA_FORMATS))
+
 FormatArgument: TypeAlias = Annotated[
-    Any, Accepts("'json', CsvFormat([…]) or a function of a Record", _format, ("json",))
+    Any,
+    Accepts(
+        f"'json', {_SCHEMAS}, 'connect-json', 'debezium', SchemaFormat(…), CsvFormat([…]) or a function of a Record",
+        _format,
+        FORMATS,
+    ),
 ]
 """A :data:`FormatChoice` as an argument."""
+
+
+def _key_format(given: Any) -> Any:
+    if is_text(given):
+        return given if given == "json" or given in SCHEMA_FORMATS else None
+    return _format(given) if hasattr(given, "bare_reader") else None
+
+
+KeyFormatArgument: TypeAlias = Annotated[
+    Any, Accepts(f"'json', {_SCHEMAS} or SchemaFormat(…)", _key_format, ("json", *SCHEMA_FORMATS))
+]
+"""The format of keys as an argument."""

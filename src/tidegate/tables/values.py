@@ -27,6 +27,7 @@ __all__ = [
     "array_of_raw_decimals",
     "array_of_raw_values",
     "array_of_texts",
+    "joined",
     "reads_raw",
 ]
 
@@ -42,6 +43,12 @@ class Converted(NamedTuple):
 
     array: Any
     problems: Mapping[int, str]
+
+
+def joined(parts: Sequence[tuple[int, Converted]]) -> Converted:
+    """Join the values of one column, which come in parts, each with the place of its first value."""
+    problems = {start + place: why for start, part in parts for place, why in part.problems.items()}
+    return Converted(pa.concat_arrays([part.array for _, part in parts]), problems)
 
 
 def array_of(values: Sequence[Any], column: Column, kind: type | None = None) -> Converted:

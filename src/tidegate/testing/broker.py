@@ -159,7 +159,7 @@ class Group:
     def join(
         self, member: LocalMember, partitions: Iterable[TopicPartition], first: Collection[TopicPartition]
     ) -> None:
-        """Add a member and share out all partitions anew; the new member gets those in ``first`` before others."""
+        """Add a member and assign all partitions again; the new member gets those in ``first`` before others."""
         self._members.append(member)
         self._target.clear()
         self.share_out(sorted(partitions, key=lambda tp: (tp not in first, tp)))
@@ -436,7 +436,8 @@ class LocalSource:
             self._paused.discard(tp)
 
     def _read(self, most: int, room: int | None) -> Fetched:
-        fetched = Fetched([], [], [], [])
+        records: list[Record] = []
+        fetched = Fetched(records, [], [], [])
         for tp, place in self._places.items():
             if place is None or tp in self._paused:
                 continue
@@ -446,11 +447,11 @@ class LocalSource:
                 self._told[tp] = place
                 fetched.out_of_range.append(tp)
                 continue
-            for record in self._topics.read(tp, place, most - len(fetched.records)):
+            for record in self._topics.read(tp, place, most - len(records)):
                 if room is not None and room <= 0:
                     break
                 room = None if room is None else room - record.size
-                fetched.records.append(record)
+                records.append(record)
                 self._places[tp] = record.offset + 1
             if (reached := self._places[tp]) == self._topics.end(tp):
                 self._told[tp] = reached

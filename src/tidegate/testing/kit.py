@@ -1,4 +1,4 @@
-"""The test kit: sends records, runs an app's listeners, injects faults, and checks what came of it."""
+"""The test kit: sends records, runs an app's listeners, injects faults, and checks the results."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ class RealBroker:
 
     def bounce(self, group: str, partitions: Iterable[TopicPartition], *, lost: bool) -> None:
         """Raise :class:`FaultImpossible`: a real broker cannot take partitions away on demand."""
-        raise FaultImpossible("a real broker cannot be told to take partitions away")
+        raise FaultImpossible("a real broker cannot be made to take partitions away")
 
     def expect_move(self, partitions: Iterable[TopicPartition], *, lost: bool) -> None:
         """Do nothing: the group's protocol decides which partitions move."""

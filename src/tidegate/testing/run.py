@@ -174,7 +174,7 @@ class Running:
                 raise FaultImpossible(f"{fault}: the partitions of group {named[0]!r} are named, and never rebalanced")
             if not self._broker.can_aim and (fault.lost or not fault.to_another):
                 raise FaultImpossible(
-                    f"{fault}: a real broker cannot be told to take partitions away at an exact step; use "
+                    f"{fault}: a real broker cannot be made to take partitions away at an exact step; use "
                     "Rebalance(step, to_another=True), which lets another member join, or run it without a broker"
                 )
         if self._world.ledger is None and (isinstance(fault, Fence | LostAnswer) or fault.step not in _WITHOUT_LEDGER):

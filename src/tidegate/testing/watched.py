@@ -19,7 +19,8 @@ from tidegate.kafka.broker import Broker, Cluster, Membership, RecordSource
 from tidegate.kafka.consumer import Fetched, RebalanceListener
 from tidegate.ledger import Ledger, Reclaimed, Result
 from tidegate.ledger.claims import StartAt
-from tidegate.ledger.ledger import LETTER_HEAD, Claims, Decide, Rows
+from tidegate.ledger.ledger import Claims, Decide, Rows
+from tidegate.ledger.letters import LETTER_HEAD
 from tidegate.ledger.once import Once
 from tidegate.ledger.threads import Threads
 from tidegate.testing.faults import Died, FaultyProcess, Step
@@ -51,7 +52,7 @@ class IdleTime(Threads):
         self._thread.step = min(2 * step, _LONGEST)
 
     def arrived(self) -> None:
-        """Note that the poll of this thread brought something: the next jump is a short one."""
+        """Note that the poll of this thread returned something: the next jump is a short one."""
         self._thread.step = _SHORTEST
 
 
@@ -229,6 +230,7 @@ class WatchedLedger(Ledger[Any]):
         self._process = process
         self._settle = settle
         self.engine = ledger.engine
+        self.prefix = ledger.prefix
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ledger, name)

@@ -116,7 +116,7 @@ def _previewed(site: Site, asked: _Asked) -> EditPreview | PausePreview:
     if asked.action is Action.RESUME:
         return operator.resume(asked.group)
     if not asked.place:
-        raise ChangeRefused("say where to: an offset, -N or +N, earliest, latest, or a time with its zone")
+        raise ChangeRefused("enter the target: an offset, -N or +N, earliest, latest, or a time with its zone")
     move = operator.rewind if asked.action is Action.REWIND else operator.skip
     return move(asked.group, asked.topic, target(asked.place), partitions=_numbers(asked.partitions), force=asked.force)
 
@@ -176,7 +176,7 @@ def _preview_letters(request: Request, fields: Mapping[str, str]) -> Response:
         message = "there is no such change; dead letters can be dropped and replayed"
         return page(request, "error.html", 404, heading="No such change", message=message)
     if not (number.isdecimal() and len(number) < _TOO_MANY_DIGITS) if "id" in fields else "kind" not in fields:
-        message = "The form does not say which dead letters are meant."  # never all of them by mistake
+        message = "The form does not name any dead letters."  # never all of them by mistake
         return page(request, "error.html", 422, heading="Nothing was changed", message=message)
     try:
         found = letter_preview(
@@ -210,7 +210,7 @@ def _carry_out_letters(request: Request, preview: LetterPreview) -> Response:
 
 
 def _replayed(replay: Replay, preview: LetterPreview) -> str:
-    """Replay the letters one by one, each in its own transaction, and tell how that went."""
+    """Replay the letters one by one, each in its own transaction, and report the result."""
     until, outcomes, trouble = time.monotonic() + _REPLAY_SECONDS, Counter[ReplayOutcome](), ""
     for number in preview.ids:
         if time.monotonic() > until:
@@ -224,13 +224,13 @@ def _replayed(replay: Replay, preview: LetterPreview) -> str:
     if outcomes[ReplayOutcome.FAILED]:
         told += f" {outcomes[ReplayOutcome.FAILED]:,} failed again and stay, with their new errors."
     if outcomes[ReplayOutcome.GONE]:
-        told += f" {outcomes[ReplayOutcome.GONE]:,} were gone already."
+        told += f" {outcomes[ReplayOutcome.GONE]:,} had already been removed."
     left = len(preview.ids) - outcomes.total()
     return told + trouble + (f" {left:,} were not tried yet." if left else "")
 
 
 def _letters(count: int, done: str, asked: int) -> str:
-    gone = f" {asked - count:,} were gone already." if asked > count else ""
+    gone = f" {asked - count:,} had already been removed." if asked > count else ""
     return f"{count:,} dead {'letter was' if count == 1 else 'letters were'} {done}.{gone}"
 
 

@@ -195,7 +195,7 @@ def _no_group(request: Request, group: str) -> Response:
 
 
 def _gone(request: Request) -> Response:
-    message = "That dead letter is not there: it was replayed or dropped, or its address is wrong."
+    message = "That dead letter does not exist: it was replayed or dropped, or its address is wrong."
     return page(request, "error.html", 404, heading="No such dead letter", message=message)
 
 

@@ -39,8 +39,8 @@ class Token:
     def __init__(self, chosen: str | None = None) -> None:
         if chosen is not None and len(chosen.strip()) < _SHORTEST_TOKEN:
             raise ConfigurationError(
-                f"TIDEGATE_DASHBOARD_TOKEN has to have at least {_SHORTEST_TOKEN} characters; leave it out, and a "
-                "random one is made at each start"
+                f"TIDEGATE_DASHBOARD_TOKEN must have at least {_SHORTEST_TOKEN} characters; leave it out to get a "
+                "random one at each start"
             )
         self.is_chosen = chosen is not None
         self._chosen = None if chosen is None else chosen.strip()
@@ -187,8 +187,8 @@ class GuardRules:
         """
         if host in _EVERYWHERE and not names:
             raise ConfigurationError(
-                f"{host} is every address of this machine, and a browser calls it by none of that name; say with "
-                "--allow-host which one is used"
+                f"{host} stands for every address of this machine, and browsers do not send it as a name; give the "
+                "name that they use with --allow-host"
             )
         own = {"localhost", "127.0.0.1", "::1"} if is_local(host) else {host_name(host)}
         return cls(frozenset(own | {host_name(name) for name in names}), f"tidegate-{port}", allow_changes)

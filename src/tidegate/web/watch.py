@@ -418,5 +418,5 @@ class DashboardWatch:
             if not isinstance(error, TidegateError):
                 told = f"{type(error).__name__}: {told}"
             if not self._stopping:
-                log.warning("the dashboard cannot look at the ledger: %s", told)
+                log.warning("the dashboard cannot read the ledger: %s", told)
             return None, told

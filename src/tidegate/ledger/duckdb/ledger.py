@@ -17,7 +17,7 @@ from tidegate.core.arguments import Accepts, Label, TablePrefix, argument, check
 from tidegate.core.findings import Clock, Finding
 from tidegate.core.journal import HISTORY, Bucket, Entry, Kind, backwards, bucket_begin
 from tidegate.core.positions import Change, GroupState, Position, Totals, forced_starts, with_rows
-from tidegate.core.records import TOPIC_LENGTH, LetterHead, StoredLetter, TopicPartition
+from tidegate.core.records import LetterHead, StoredLetter, TopicPartition
 from tidegate.core.text import is_text
 from tidegate.core.work import Work
 from tidegate.errors import (
@@ -26,6 +26,24 @@ from tidegate.errors import (
     LedgerError,
     SchemaError,
     TransactionBroken,
+)
+from tidegate.ledger.duckdb.statements import (
+    HAS_TABLE,
+    HEADS,
+    INSERT,
+    INSERT_ENTRY,
+    INSERT_GROUP,
+    INSERT_LETTER,
+    JOURNAL,
+    LETTERS,
+    NEWEST,
+    OF_PARTITION,
+    OPEN,
+    POSITION,
+    PRUNE,
+    TABLES,
+    UPDATE,
+    VERSION,
 )
 from tidegate.ledger.duckdb.transaction import (
     FATAL,
@@ -39,7 +57,8 @@ from tidegate.ledger.duckdb.transaction import (
     give_up,
     not_opened,
 )
-from tidegate.ledger.ledger import LETTER_HEAD, TABLE_PREFIX, Decide, Ledger, Rows
+from tidegate.ledger.ledger import TABLE_PREFIX, Decide, Ledger, Rows
+from tidegate.ledger.letters import LETTER_HEAD
 from tidegate.ledger.once import Once
 from tidegate.ledger.sql.codec import (
     as_entry,
@@ -73,98 +92,6 @@ UPDATE {prefix}positions
        bucket = $bucket, bucket_records = $bucket_records
  WHERE consumer_group = $group AND topic = $topic AND partition_id = $partition_id
    AND next_offset = $start AND epoch = $epoch AND owner = $owner
-"""
-
-# Times are in UTC, without a zone: DuckDB's type with a zone needs another Python package. AT is a reserved word.
-_TABLES = """
-CREATE SEQUENCE IF NOT EXISTS {prefix}numbers;
-CREATE TABLE IF NOT EXISTS {prefix}schema (version INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS {prefix}groups (
-    consumer_group VARCHAR PRIMARY KEY, paused BOOLEAN NOT NULL, seq BIGINT NOT NULL, updated_at TIMESTAMP NOT NULL,
-    pruned_at TIMESTAMP);
-CREATE TABLE IF NOT EXISTS {prefix}positions (
-    consumer_group VARCHAR NOT NULL, topic VARCHAR NOT NULL, partition_id INTEGER NOT NULL,
-    next_offset BIGINT NOT NULL, epoch BIGINT NOT NULL, owner VARCHAR, commit_token VARCHAR, seq BIGINT NOT NULL,
-    cluster_id VARCHAR, topic_id VARCHAR, deployment VARCHAR,
-    open_seq BIGINT, open_start BIGINT, open_end BIGINT, open_records BIGINT, open_epoch BIGINT, open_owner VARCHAR,
-    open_since TIMESTAMP, bucket BIGINT, bucket_records BIGINT, updated_at TIMESTAMP NOT NULL,
-    PRIMARY KEY (consumer_group, topic, partition_id));
-CREATE TABLE IF NOT EXISTS {prefix}journal (
-    id BIGINT DEFAULT nextval('{prefix}numbers'), consumer_group VARCHAR NOT NULL, topic VARCHAR NOT NULL,
-    partition_id INTEGER NOT NULL, seq BIGINT NOT NULL, kind VARCHAR NOT NULL, start_offset BIGINT NOT NULL,
-    end_offset BIGINT NOT NULL, records BIGINT NOT NULL, epoch BIGINT NOT NULL, owner VARCHAR, commit_token VARCHAR,
-    note VARCHAR, "at" TIMESTAMP NOT NULL, since TIMESTAMP);
-CREATE TABLE IF NOT EXISTS {prefix}dead_letters (
-    id BIGINT DEFAULT nextval('{prefix}numbers'), consumer_group VARCHAR NOT NULL, topic VARCHAR NOT NULL,
-    partition_id INTEGER NOT NULL, record_offset BIGINT NOT NULL, record_key BLOB, record_value BLOB,
-    record_timestamp BIGINT, headers VARCHAR NOT NULL, error VARCHAR NOT NULL, attempts INTEGER NOT NULL,
-    "at" TIMESTAMP NOT NULL);
-CREATE TABLE IF NOT EXISTS {prefix}deployments (
-    consumer_group VARCHAR, topic VARCHAR, deployment VARCHAR, "at" TIMESTAMP NOT NULL,
-    PRIMARY KEY (consumer_group, topic, deployment));
-CREATE TABLE IF NOT EXISTS {prefix}history (
-    consumer_group VARCHAR NOT NULL, bucket BIGINT NOT NULL, records BIGINT NOT NULL);
-CREATE TABLE IF NOT EXISTS {prefix}changes (id VARCHAR PRIMARY KEY, "at" TIMESTAMP NOT NULL);
-"""
-# Bytes are compared, also if the setting default_collation of the database ignores case.
-_TABLES = _TABLES.replace("VARCHAR", "VARCHAR COLLATE C")
-_VERSION = 1
-_HAS_TABLE = """
-SELECT 1 FROM duckdb_tables() WHERE lower(table_name) = lower(?)
-   AND database_name = current_database() AND schema_name = current_schema()
-"""
-
-_STATE = ("next_offset", "epoch", "owner", "commit_token", "seq", "cluster_id", "topic_id", "deployment")
-_OPEN = ("open_seq", "open_start", "open_end", "open_records", "open_epoch", "open_owner", "open_since")
-_SET = (*_STATE, *_OPEN, "bucket", "bucket_records")
-_POSITION = ", ".join(f"p.{column}" for column in ("topic", "partition_id", *_SET, "updated_at"))
-_ENTRY = ("seq", "kind", "start_offset", "end_offset", "records", "epoch", "owner", "commit_token", "note")
-_JOURNAL = ", ".join(("topic", "partition_id", *_ENTRY, '"at"', "since"))
-_LETTER = (
-    *("topic", "partition_id", "record_offset", "record_key", "record_value", "record_timestamp"),
-    *("headers", "error", "attempts"),
-)
-_OF_PARTITION = "consumer_group = $group AND topic = $topic AND partition_id = $partition_id"
-
-_UPDATE = f"""
-UPDATE {{prefix}}positions SET {", ".join(f"{column} = ${column}" for column in _SET)}, updated_at = $now
- WHERE {_OF_PARTITION}
-"""
-_INSERT = f"""
-INSERT INTO {{prefix}}positions (consumer_group, topic, partition_id, {", ".join(_SET)}, updated_at)
-VALUES ($group, $topic, $partition_id, {", ".join(f"${column}" for column in _SET)}, $now)
-"""
-_INSERT_ENTRY = f"""
-INSERT INTO {{prefix}}journal (consumer_group, {_JOURNAL})
-VALUES ($group, $topic, $partition_id, {", ".join(f"${column}" for column in _ENTRY)}, $at, $since)
-"""
-_INSERT_GROUP = "INSERT INTO {prefix}groups VALUES ($group, FALSE, 0, $now, NULL) ON CONFLICT DO NOTHING"
-_INSERT_LETTER = f"""
-INSERT INTO {{prefix}}dead_letters (consumer_group, {", ".join(_LETTER)}, "at")
-VALUES ($group, {", ".join(f"${column}" for column in _LETTER)}, $now)
-"""
-_LETTERS = f"""
-SELECT id, {", ".join(_LETTER)}, "at" FROM {{prefix}}dead_letters
- WHERE consumer_group = $group AND id > $after ORDER BY id LIMIT $limit
-"""
-_HEADS = f"""
-SELECT id, substr(topic, 1, {TOPIC_LENGTH}), partition_id, record_offset, record_timestamp, attempts, "at",
-       substr(error, 1, $most + 1), record_key[1:$most], octet_length(record_key),
-       record_value[1:$most], octet_length(record_value),
-       CASE WHEN strlen(headers) <= $most THEN headers END, strlen(headers)
-  FROM {{prefix}}dead_letters WHERE consumer_group = $group AND id > $after ORDER BY id LIMIT $limit
-"""
-_NEWEST = f"""
-SELECT id, {_JOURNAL.replace("note", "substr(note, 1, 2000)")} FROM {{prefix}}journal
- WHERE consumer_group = $group AND id < $before
-   AND ($topic IS NULL OR topic = $topic AND partition_id = $partition_id) ORDER BY id DESC LIMIT $limit
-"""
-# Each partition loses its oldest entries, up to the first one that is young enough. The last entry stays.
-_PRUNE = """
-DELETE FROM {prefix}journal AS j USING (
-    SELECT topic, partition_id, COALESCE(min(seq) FILTER (WHERE "at" >= $cutoff), max(seq)) AS first_kept
-      FROM {prefix}journal WHERE consumer_group = $group GROUP BY topic, partition_id) AS k
- WHERE j.consumer_group = $group AND j.topic = k.topic AND j.partition_id = k.partition_id AND j.seq < k.first_kept
 """
 
 T = TypeVar("T")
@@ -219,8 +146,8 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
     def _create(self) -> None:
         with self._writing(self._begin) as session, self._own_errors():
             if self._version(session.conn) == 0:
-                session.conn.execute(self._sql(_TABLES))
-                session.conn.execute(self._sql("INSERT INTO {prefix}schema VALUES (?)"), [_VERSION])
+                session.conn.execute(self._sql(TABLES))
+                session.conn.execute(self._sql("INSERT INTO {prefix}schema VALUES (?)"), [VERSION])
         self._ready = True
 
     def close(self) -> None:
@@ -230,7 +157,9 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
     def examine(self, now: Clock) -> Iterator[Finding]:
         """Yield the findings about the file for ``tidegate doctor``, without creating it."""
         if not self.path.exists():
-            yield Finding.warning("ledger", f"{self.path} is not there yet", "it is created on first use; check it")
+            yield Finding.warning(
+                "ledger", f"{self.path} does not exist yet", "it is created on first use; check the path"
+            )
             return
         try:
             with self._reading() as conn:
@@ -257,12 +186,12 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
 
     def _version(self, conn: duckdb.DuckDBPyConnection) -> int:
         name = f"{self._prefix}schema"
-        if not conn.execute(_HAS_TABLE, [name]).fetchall():
+        if not conn.execute(HAS_TABLE, [name]).fetchall():
             return 0
         ((version,),) = conn.execute(f"SELECT COALESCE(max(version), 0) FROM {name}").fetchall()
-        if version > _VERSION:
+        if version > VERSION:
             raise SchemaError(
-                f"the ledger at {self} has schema version {version}, this Tidegate knows only up to {_VERSION}; "
+                f"the ledger at {self} has schema version {version}, this Tidegate knows only up to {VERSION}; "
                 "upgrade Tidegate"
             )
         return int(version)
@@ -354,7 +283,7 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
             raise trouble or TransactionBroken(f"{work}: {_ABORTED}")
         letters = [{"group": work.group, "now": _utc_now(), **letter_row(letter)} for letter in tx.letters]
         with self._own_errors():
-            self._write(session.conn, _INSERT_LETTER, letters)
+            self._write(session.conn, INSERT_LETTER, letters)
 
     @contextmanager
     def _own_errors(self) -> Iterator[None]:
@@ -394,7 +323,7 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
         """Read the state of every group in the ledger, in one query."""
         groups: dict[str, GroupState] = {}
         for group, paused, *row in self._query(
-            f"SELECT g.consumer_group, g.paused, {_POSITION} FROM {{prefix}}groups AS g "
+            f"SELECT g.consumer_group, g.paused, {POSITION} FROM {{prefix}}groups AS g "
             "LEFT JOIN {prefix}positions AS p ON p.consumer_group = g.consumer_group ORDER BY 1"
         ):
             state = groups.setdefault(group, GroupState(group, paused, {}))
@@ -434,12 +363,12 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
         def first_page() -> tuple[list[Position], Found]:
             with self._reading() as conn:
                 rows = list(self._rows(conn, group, wanted).values())
-                return rows, conn.execute(self._sql(_NEWEST), key).fetchall()
+                return rows, conn.execute(self._sql(NEWEST), key).fetchall()
 
         def written(page: Found) -> Iterator[Entry]:
             while page:
                 yield from (as_entry(row[1:], _time) for row in page)
-                page = self._query(_NEWEST, key | {"before": page[-1][0]}) if len(page) == _PAGE else []
+                page = self._query(NEWEST, key | {"before": page[-1][0]}) if len(page) == _PAGE else []
 
         self._check()
         rows, page = self._patiently(f"reading the ledger at {self}", first_page)
@@ -472,7 +401,7 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
     def _rows(
         self, conn: duckdb.DuckDBPyConnection, group: str, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, Position]:
-        statement = f"SELECT {_POSITION} FROM {{prefix}}positions AS p"
+        statement = f"SELECT {POSITION} FROM {{prefix}}positions AS p"
         parameters: dict[str, Any] = {"group": group}
         if partitions is not None:
             statement += (
@@ -496,9 +425,9 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
         where = "consumer_group = $group"
         if partition is not None:
             key |= {"topic": partition.topic, "partition_id": partition.partition}
-            where = _OF_PARTITION
+            where = OF_PARTITION
         order = "ORDER BY topic, partition_id, seq"
-        result = conn.execute(self._sql(f"SELECT {_JOURNAL} FROM {{prefix}}journal WHERE {where} {order}"), key)
+        result = conn.execute(self._sql(f"SELECT {JOURNAL} FROM {{prefix}}journal WHERE {where} {order}"), key)
         pages = iter(lambda: result.fetchmany(_PAGE), [])
         written = (as_entry(row, _time) for page in pages for row in page)
         yield from merge(written, sorted(_open_entries(rows), key=_in_order), key=_in_order)
@@ -515,9 +444,9 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
                 raise Conflict("another claim has forced the same starts")
             new = [change for change in changes if change.is_new]
             if new:
-                self._write(conn, _INSERT_GROUP, [{"group": group, "now": now}])
-            self._write(conn, _INSERT, _position_rows(group, new, now))
-            self._write(conn, _UPDATE, _position_rows(group, [c for c in changes if not c.is_new], now))
+                self._write(conn, INSERT_GROUP, [{"group": group, "now": now}])
+            self._write(conn, INSERT, _position_rows(group, new, now))
+            self._write(conn, UPDATE, _position_rows(group, [c for c in changes if not c.is_new], now))
             self._journalize(conn, group, changes, now)
             return result
 
@@ -530,7 +459,7 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
         for change in changes:
             closed = () if change.closed is None else (change.closed,)
             entries = (*closed, *change.entries)
-            self._write(conn, _INSERT_ENTRY, (_entry_row(group, entry, now) for entry in entries))
+            self._write(conn, INSERT_ENTRY, (_entry_row(group, entry, now) for entry in entries))
             if change.past is not None:
                 past = {"group": group, "bucket": change.past.begin, "records": change.past.records}
                 self._write(conn, "INSERT INTO {prefix}history VALUES ($group, $bucket, $records)", [past])
@@ -566,7 +495,7 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
         def set_paused(conn: duckdb.DuckDBPyConnection) -> bool:
             now = _utc_now()
             row = {"group": group, "now": now}
-            self._write(conn, _INSERT_GROUP, [row])
+            self._write(conn, INSERT_GROUP, [row])
             update = (
                 "UPDATE {prefix}groups SET paused = $paused, seq = seq + 1, updated_at = $now "
                 "WHERE consumer_group = $group AND paused <> $paused RETURNING seq"
@@ -574,20 +503,23 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
             found = conn.execute(self._sql(update), row | {"paused": kind is Kind.PAUSE}).fetchall()
             for (seq,) in found:
                 entry = Entry(None, seq, kind, 0, 0, 0, 0, None, None, note)
-                self._write(conn, _INSERT_ENTRY, [_entry_row(group, entry, now)])
+                self._write(conn, INSERT_ENTRY, [_entry_row(group, entry, now)])
             return bool(found)
 
         return self._made_once(once, set_paused)
 
     def begin_pruning(self, group: str, every: timedelta) -> bool:
         """Return whether to prune a group's journal now, and if so, note that pruning begins."""
-        now = _utc_now()
         statement = (
             "UPDATE {prefix}groups SET pruned_at = $now WHERE consumer_group = $group "
             "AND (pruned_at IS NULL OR pruned_at > $now OR pruned_at < $before)"
         )
-        row = {"group": group, "now": now, "before": now - every}
-        return self._tried_once("begin to prune the journal", lambda conn: self._write(conn, statement, [row]) == 1)
+
+        def begin(conn: duckdb.DuckDBPyConnection) -> bool:
+            now = _utc_now()  # at each attempt: another process may have begun since the one before
+            return self._write(conn, statement, [{"group": group, "now": now, "before": now - every}]) == 1
+
+        return self._tried_once("begin to prune the journal", begin)
 
     def _delete_entries(self, older_than: timedelta, group: str | None) -> int:
         """Delete old journal entries and coarse history, a group per transaction; return the number of entries."""
@@ -600,7 +532,7 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
             def delete(conn: duckdb.DuckDBPyConnection) -> int:
                 history = "DELETE FROM {prefix}history WHERE consumer_group = ? AND bucket < ?"
                 conn.execute(self._sql(history), [name, oldest])
-                return self._write(conn, _PRUNE, [{"group": name, "cutoff": now - older_than}])
+                return self._write(conn, PRUNE, [{"group": name, "cutoff": now - older_than}])
 
             return self._tried_once(f"prune the journal of group {name!r}", delete)
 
@@ -613,7 +545,7 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
 
     def dead_letters(self, group: str, *, after: int = 0, limit: int = 100) -> list[StoredLetter]:
         """Return up to ``limit`` dead letters of a group in the order they were parked, with ids above ``after``."""
-        found = self._query(_LETTERS, {"group": group, "after": after, "limit": limit})
+        found = self._query(LETTERS, {"group": group, "after": after, "limit": limit})
         return [as_letter(group, row, _time) for row in found]
 
     def letter_heads(
@@ -621,7 +553,7 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
     ) -> list[LetterHead]:
         """Return the beginnings of dead letters, in the order of :meth:`dead_letters`."""
         asked = {"group": group, "after": after, "limit": limit, "most": most}
-        return [as_head(group, row, _time, most) for row in self._query(_HEADS, asked)]
+        return [as_head(group, row, _time, most) for row in self._query(HEADS, asked)]
 
     def count_letters(self) -> dict[str, int]:
         """Return how many dead letters each group has; groups without any are left out."""
@@ -677,7 +609,7 @@ class DuckdbLedger(Ledger[DuckdbTransaction]):
                 if tx.steps != work.steps:
                     kept = {step.span.partition for step in tx.steps}
                     changes += [before[tp].left(work) for tp in work.partitions if tp not in kept]
-                    self._write(session.conn, _UPDATE, _position_rows(work.group, changes, now))
+                    self._write(session.conn, UPDATE, _position_rows(work.group, changes, now))
                 self._journalize(session.conn, work.group, changes, now)
 
     @contextmanager
@@ -733,8 +665,8 @@ def _position_rows(group: str, changes: Sequence[Change], now: datetime) -> list
     rows = []
     for state, change in zip(position_rows(changes), changes, strict=True):
         still_open, bucket = change.position.open, change.position.bucket
-        opened: Sequence[Any] = (None,) * len(_OPEN) if still_open is None else still_open
-        row = {**state, **dict(zip(_OPEN, opened, strict=True)), "group": group, "now": now}
+        opened: Sequence[Any] = (None,) * len(OPEN) if still_open is None else still_open
+        row = {**state, **dict(zip(OPEN, opened, strict=True)), "group": group, "now": now}
         row["open_since"] = _utc(row["open_since"])
         row["bucket"], row["bucket_records"] = (None, None) if bucket is None else bucket
         rows.append(row)

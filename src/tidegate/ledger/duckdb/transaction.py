@@ -230,7 +230,7 @@ class DuckdbFile:
                 self._close()
 
     def reopen(self) -> None:
-        """Close the database after a fatal error, so that the next connection opens it anew."""
+        """Close the database after a fatal error, so that the next connection opens it again."""
         with self._opening:
             self._close()
 
@@ -239,7 +239,7 @@ class DuckdbFile:
         text = first_line(error)
         if isinstance(error, FATAL):
             self.reopen()
-            return ConnectionLost(f"{text}; the file is opened anew, which needs its other connections to be closed")
+            return ConnectionLost(f"{text}; the file is opened again, for which its other connections must be closed")
         # Errors of other classes may quote a value of the record, which may be any text.
         is_full = isinstance(error, duckdb.OperationalError) and _FULL.search(text)
         if is_full or isinstance(error, duckdb.OutOfMemoryException):
@@ -296,7 +296,7 @@ def not_opened(ledger: str, path: Path, why: str) -> LedgerError:
             "GLOBAL"
         )
     if "Permission denied" in why or "Read-only file system" in why:
-        return LedgerDenied(f"cannot open the ledger at {ledger}: {why}. This process has to be able to write it")
+        return LedgerDenied(f"cannot open the ledger at {ledger}: {why}. This process must be able to write to it")
     return LedgerUnavailable(f"cannot open the ledger at {ledger}: {why.rstrip('.!')}. Check the path")
 
 

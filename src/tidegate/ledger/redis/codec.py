@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, TypeAlias
+from functools import wraps
+from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import msgspec
 
 from tidegate.core.journal import Bucket, Entry, Kind
 from tidegate.core.positions import Identity, OpenEntry, Position, Totals
 from tidegate.core.records import TOPIC_LENGTH, FailedRecord, LetterHead, Record, StoredLetter, TopicPartition
+from tidegate.errors import LedgerError
 
 __all__ = [
     "GroupRow",
@@ -75,6 +77,30 @@ def group_text(row: GroupRow, attempt: str) -> str:
     return _open(*row, attempt)
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _reads(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Raise :class:`LedgerError` for texts that have another form; the values in them are not quoted."""
+
+    def decorate(read: Callable[P, T]) -> Callable[P, T]:
+        @wraps(read)
+        def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return read(*args, **kwargs)
+            except (ValueError, TypeError, LookupError, OverflowError) as error:
+                raise LedgerError(
+                    f"{what} in Redis cannot be read ({type(error).__name__}): a newer version of Tidegate wrote it, "
+                    "or it was changed by other means"
+                ) from None
+
+        return wrapped
+
+    return decorate
+
+
+@_reads("the row of a group")
 def as_group(group: str, text: Text | None) -> GroupRow:
     """Convert the text of a group's row; a group that is not stored is not paused."""
     row = json.loads(text) if text else None
@@ -94,14 +120,16 @@ def position_text(position: Position, attempt: str) -> str:
     return _open(*p.partition, p.next_offset, p.epoch, p.owner, p.token, p.seq, *p.identity, p.deployment, beside)
 
 
+@_reads("the row of a position")
 def as_position(text: Text) -> Position:
     """Convert the text of a position."""
     return _position(json.loads(text))
 
 
-def as_positions(texts: Text) -> Iterator[Position]:
+@_reads("the row of a position")
+def as_positions(texts: Text) -> list[Position]:
     """Convert a JSON array of the texts of positions."""
-    return map(_position, json.loads(texts))
+    return list(map(_position, json.loads(texts)))
 
 
 def _position(row: list[Any]) -> Position:
@@ -138,6 +166,7 @@ def entry_text(entry: Entry) -> str:
     return _open(*entry[1:-2], microseconds(entry.since))
 
 
+@_reads("an entry of the journal")
 def as_entry(partition: TopicPartition | None, text: Text) -> Entry:
     """Convert the text of a journal entry."""
     seq, kind, start, end, records, epoch, owner, token, note, *since, at = json.loads(text)
@@ -162,6 +191,7 @@ def error_text(error: str) -> str:
     return json.dumps(error)
 
 
+@_reads("a dead letter")
 def as_letter(
     number: int, group: str, text: Text, tries: tuple[Text | None, Text | None] = (None, None)
 ) -> StoredLetter:
@@ -182,6 +212,7 @@ def head_sizes(most: int) -> tuple[int, int]:
     return 4 * -(-most // 3), _ESCAPE * (most + 1) + 2
 
 
+@_reads("a dead letter")
 def as_head(group: str, row: Sequence[Any], most: int) -> LetterHead:
     """Convert what the script returns of a dead letter."""
     items: Iterator[Any] = (item if isinstance(item, int) else _text(item) for item in row)

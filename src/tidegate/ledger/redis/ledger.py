@@ -24,12 +24,13 @@ from redis.retry import Retry
 
 from tidegate.core.arguments import Label, argument
 from tidegate.core.findings import Clock, Finding
-from tidegate.core.journal import HISTORY, Bucket, Entry, Kind, bucket_begin, in_time
+from tidegate.core.journal import HISTORY, OPEN_FOR, Bucket, Entry, Kind, bucket_begin, in_time
 from tidegate.core.positions import Change, GroupState, Position, Totals, forced_starts, with_rows
 from tidegate.core.records import LetterHead, Record, StoredLetter, TopicPartition
 from tidegate.core.work import Work
 from tidegate.errors import ConfigurationError, LedgerUnavailable, SchemaError
-from tidegate.ledger.ledger import LETTER_HEAD, Decide, Ledger, Rows
+from tidegate.ledger.ledger import Decide, Ledger, Rows
+from tidegate.ledger.letters import LETTER_HEAD
 from tidegate.ledger.once import Once
 from tidegate.ledger.redis import codec
 from tidegate.ledger.redis.codec import (
@@ -59,16 +60,18 @@ from tidegate.ledger.transaction import (
 __all__ = ["Attempt", "RedisLedger"]
 
 
+_OPEN_FOR = OPEN_FOR // timedelta(microseconds=1)
 _MOST_ARGUMENTS = 1_000_000  # Redis 6 reads 1,048,576 in one command
 
 
 class _Row(NamedTuple):
-    """The commit script's arguments for one row. There are few, because each argument costs time."""
+    """The commit script's arguments for one row: ``lines`` are its journal entries, ``mark`` how they are stored."""
 
     field: Text
     before: Text
     after: str
     lines: str
+    mark: str
 
 
 class Attempt:
@@ -87,6 +90,8 @@ class Attempt:
         self._turn = turn
         self._id = secrets.token_hex(8)
         self._rows: list[_Row] = []
+        self._since: list[int] = []
+        self._buckets: list[tuple[int, Bucket]] = []
         self._forced: set[tuple[str, str]] = set()
 
     def change(self, change: Change, before: Text | None) -> None:
@@ -97,35 +102,46 @@ class Attempt:
             row = row._replace(open=row.open._replace(since=None))  # stands for the time at which the script runs
         if row.open is not None and (change.opens or change.extends):
             entries = (*entries, row.open.entry(row))
-        more = ""
-        if change.extends and row.open is not None:
-            more = str(microseconds(row.open.since) or "")
+        opened = microseconds(row.open.since) if row.open is not None and change.extends else None
+        if opened is not None:
+            self._since.append(opened)
         elif change.past is not None:
-            more = f"{change.past.begin} {change.past.records}"
+            self._buckets.append((len(self._rows) + 1, change.past))
         self.partitions.append(row.partition)
-        text, lines = position_text(row, self._id), "\n".join([more, *map(entry_text, entries)])
-        self._rows.append(_Row(field(row.partition), before or "", text, lines))
+        text, lines = position_text(row, self._id), "\n".join(map(entry_text, entries))
+        self._rows.append(_Row(field(row.partition), before or "", text, lines, "." if opened is None else "+"))
 
     def change_group(self, row: GroupRow, before: Text | None, entry: Entry) -> None:
         """Add the change of the group's own row to the attempt; ``before`` is the text as it was read."""
         self.partitions.append(None)
-        self._rows.append(_Row(self.group.encode(), before or "", group_text(row, self._id), "\n" + entry_text(entry)))
+        self._rows.append(_Row(self.group.encode(), before or "", group_text(row, self._id), entry_text(entry), "."))
 
-    def args(self, tx: RedisTransaction | None = None) -> list[Text | int]:
-        """Return the arguments of the commit script, with the letters and commands of ``tx``."""
-        args = [*self._row_args(), *(_data_args(tx) if tx else (0, 0, "", ""))]
+    def is_plain(self, tx: RedisTransaction | None) -> bool:
+        """Return whether this is an advance that stores positions and entries and nothing else, as most are."""
+        return self.once is None and not self._buckets and (tx is None or not (tx.letters or tx.commands))
+
+    def args(self, tx: RedisTransaction | None, history: bytes, days: int, remembered: int) -> list[Text | int]:
+        """Return the arguments of the commit script, with the letters and commands of ``tx``.
+
+        ``history`` is the prefix of the coarse history's keys, which are kept for ``days``. The attempt's own key is
+        kept for ``remembered`` milliseconds.
+        """
+        *columns, marks = zip(*self._rows, strict=True) if self._rows else [()] * len(_Row._fields)
+        args: list[Text | int] = [self._turn, len(self._rows), "".join(marks)]
+        args += (max(self._since), min(self._since) + _OPEN_FOR) if self._since else ("", "")
+        args += chain.from_iterable(columns)
+        if not self.is_plain(tx):
+            # An advance moves rows that were claimed, so the group is stored.
+            new_group = "" if self.once is None else group_text(GroupRow(self.group), self._id)
+            args += (remembered, self._letter, self.group.encode(), new_group, history, days)
+            args.append(len(self._buckets))
+            args += chain.from_iterable((number, past.begin, past.records) for number, past in self._buckets)
+            args.append(len(self._forced))
+            args += (forced_field(*forced) for forced in sorted(self._forced))
+            args += _data_args(tx) if tx else (0, 0, "", "")
         if len(args) > _MOST_ARGUMENTS:
             raise ConfigurationError(f"{len(args)} words are too many for one script of Redis; use smaller batches")
         return args
-
-    def _row_args(self) -> Iterator[Text | int]:
-        # An advance moves rows that were claimed, so the group is stored.
-        new_group = "" if self.once is None else group_text(GroupRow(self.group), self._id)
-        yield from (self._turn, self._letter, self.group.encode(), new_group)
-        yield len(self._forced)
-        yield from (forced_field(*forced) for forced in sorted(self._forced))
-        yield len(self._rows)
-        yield from chain.from_iterable(self._rows)
 
 
 def _data_args(tx: RedisTransaction) -> Iterator[Text | int]:
@@ -211,6 +227,7 @@ class RedisLedger(Ledger[RedisTransaction]):
         )
         self._past = self._script("history")
         self._heads = self._script("letters")
+        self._history_key = self._key("history", "")
         self._group_keys: dict[str, list[bytes]] = {}  # keys of the commit script, cached for every commit
         retention = self.limits.retention
         # The coarse history is kept at least as long as the journal; with a retention of 0, for ever.
@@ -600,11 +617,13 @@ class RedisLedger(Ledger[RedisTransaction]):
         A client may be set to send the script again when the reply is lost. That is safe: a key marks the attempt, or
         the texts of the rows contain its id, so the script sees that it has run before and does nothing.
         """
-        keys = [*self._keys_of(attempt.group), *(self._journal_key(attempt.group, tp) for tp in attempt.partitions)]
+        positions, turn, *others = self._keys_of(attempt.group)
         if attempt.partitions == [None]:  # the row of the group itself
-            keys[1] = keys[0]
+            positions = others[0]
+        keys = [positions, turn, *(self._journal_key(attempt.group, tp) for tp in attempt.partitions)]
+        keys += [] if attempt.is_plain(tx) else others
         keys += [] if attempt.once is None else [self._attempt_key(attempt.once)]
-        args = [self._key("history", ""), self._history_days, self._remembered, *attempt.args(tx)]
+        args = attempt.args(tx, self._history_key, self._history_days, self._remembered)
         with self._meant(OutcomeUnknown):
             status, answer = self._commit(keys, args)
         if status == _TIME_OVER:
@@ -633,7 +652,15 @@ class RedisLedger(Ledger[RedisTransaction]):
         """Return whether to prune a group's journal now, and if so, note that pruning begins."""
         key, milliseconds = self._key("pruned", group), max(1, every // timedelta(milliseconds=1))
         name = f"beginning to prune the journal of group {group!r}"
-        return bool(self._asked(name, lambda: self._client.set(key, 1, nx=True, px=milliseconds)))
+        mine = secrets.token_hex(8).encode()  # by which a repeat recognizes that the command before it took effect
+
+        def begin() -> bool:
+            return (
+                bool(self._client.set(key, mine, nx=True, px=milliseconds))
+                or _encoded(self._client.get(key) or "") == mine
+            )
+
+        return self._asked(name, begin)
 
     def _delete_entries(self, older_than: timedelta, group: str | None) -> int:
         """Delete old journal entries and return how many. The keys of the coarse history expire on their own."""
@@ -686,10 +713,11 @@ class RedisLedger(Ledger[RedisTransaction]):
         return self._prefix + kind.encode() + (b"" if rest is None else b":" + _encoded(rest))
 
     def _keys_of(self, group: str) -> list[bytes]:
-        """Return the commit script's keys that come before those of the journals."""
+        """Return the commit script's keys of a group, apart from its journals."""
         if group not in self._group_keys:
-            kinds = ("positions", "letters", "turn", "tries", "deployments")
-            self._group_keys[group] = [self._key("groups"), *(self._key(kind, group) for kind in kinds)]
+            of_group = (self._key(kind, group) for kind in ("positions", "turn", "letters", "tries", "deployments"))
+            positions, turn, letters, *others = of_group
+            self._group_keys[group] = [positions, turn, self._key("groups"), letters, *others]
         return self._group_keys[group]
 
     def _journal_key(self, group: str, partition: TopicPartition | None) -> bytes:
@@ -703,7 +731,8 @@ class RedisLedger(Ledger[RedisTransaction]):
     def _meant(self, lost: type[ConnectionLost | OutcomeUnknown] = ConnectionLost) -> Iterator[None]:
         if self._watch.is_over:
             raise LedgerUnavailable(
-                f"the ledger at {self} has not answered for {self._watch.silence:.0f} s, and this process is to end"
+                f"the ledger at {self} has not answered for {self._watch.silence:.0f} s, and this process is "
+                "shutting down"
             )
         began = time.monotonic()
         try:

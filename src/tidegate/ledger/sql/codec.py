@@ -12,6 +12,7 @@ from tidegate.core.journal import Bucket, Entry, Kind
 from tidegate.core.positions import Change, Identity, OpenEntry, Position, Totals
 from tidegate.core.records import FailedRecord, LetterHead, Record, StoredLetter, TopicPartition, without
 from tidegate.core.work import Advance, Span
+from tidegate.errors import LedgerError
 from tidegate.ledger.sql.dialect import NOTE_LENGTH
 
 __all__ = [
@@ -187,7 +188,14 @@ def as_entry(row: Sequence[Any], time: Time) -> Entry:
     topic, partition, seq, kind, start, end, records, epoch, owner, token, note, at, since = row
     source = TopicPartition(topic, partition) if topic else None
     began = None if since is None else time(since)
-    return Entry(source, seq, Kind(kind), start, end, records, epoch, owner, token, note, time(at), began)
+    try:
+        known = Kind(kind)
+    except ValueError:
+        raise LedgerError(
+            f"entry {seq} in the journal of {source or 'a group'} has a kind that is not known here: a newer version "
+            "of Tidegate wrote it, or it was changed by other means"
+        ) from None
+    return Entry(source, seq, known, start, end, records, epoch, owner, token, note, time(at), began)
 
 
 def letter_row(letter: FailedRecord, room: int | None = None) -> dict[str, Any]:

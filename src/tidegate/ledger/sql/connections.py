@@ -14,12 +14,11 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DisconnectionError
 
 from tidegate.ledger.transaction import Limits
-from tidegate.ledger.watch import Line, Watch
+from tidegate.ledger.watch import LINE, Watch
 
-__all__ = ["connect_args", "connect_timeout", "driver_options", "line_of", "revive_idle", "watch_own", "watch_users"]
+__all__ = ["connect_args", "connect_timeout", "driver_options", "revive_idle", "watch_own", "watch_users"]
 
 
-_LINE = "tidegate_line"
 _SERVER_LOST = 2013  # MySQL's number
 
 # The methods of each driver's connection that wait for the server, and whether their return means that it answered.
@@ -94,11 +93,11 @@ def watch_users(engine: Engine, watch: Watch) -> tuple[Engine, Callable[[], None
     watched = engine.execution_options()
 
     def taken(conn: Connection) -> None:
-        if _LINE not in conn.info:
+        if LINE not in conn.info:
             _install(conn.connection.dbapi_connection, conn.info, watch)
 
     def given_back(driver: Any, record: Any) -> None:
-        if record.info.pop(_LINE, None) is not None and driver is not None:
+        if record.info.pop(LINE, None) is not None and driver is not None:
             for name, _ in _waits(driver):
                 vars(driver).pop(name, None)
 
@@ -107,19 +106,13 @@ def watch_users(engine: Engine, watch: Watch) -> tuple[Engine, Callable[[], None
     return watched, lambda: event.remove(engine, "checkin", given_back)
 
 
-def line_of(conn: Connection) -> Line | None:
-    """Return the watched line of a connection; ``None`` for SQLite, which has no server."""
-    line: Line | None = conn.info.get(_LINE)
-    return line
-
-
 def _install(driver: Any, info: dict[Any, Any], watch: Watch) -> None:
     if not (waits := _waits(driver)):
         return
     line = watch.line(lambda: _fileno(driver), lambda reason: _lost(driver, reason))
     for name, tells in waits:
         setattr(driver, name, line.watched(getattr(driver, name), tells=tells))
-    info[_LINE] = line
+    info[LINE] = line
 
 
 def _waits(driver: Any) -> tuple[tuple[str, bool], ...]:

@@ -45,6 +45,14 @@ class Dialect(ABC):
     implicitly, gets an error and has changed nothing.
     """
 
+    driver: str
+    """SQLAlchemy's name for the supported driver: the only one whose errors the dialect understands."""
+    extra: str | None = None
+    """The extra of Tidegate that installs the driver."""
+    transactional_engine = ""
+    """The storage engine to use instead of one without transactions; empty if all have them."""
+    has_server = True
+    """Whether the database is behind a connection to a server, which may be lost or stay silent."""
     advance: str
     """The compare-and-set that moves positions. Anything but one changed row for each of ``rows`` rolls back.
 
@@ -63,8 +71,10 @@ class Dialect(ABC):
     It is needed where the database resolves a deadlock by rolling back the smaller transaction, because the larger one
     then does not learn of the conflict.
     """
-    brief_lock_wait: TextClause | None = None
-    """A statement that shortens a transaction's lock timeout, for a database that detects deadlocks late."""
+    brief_lock_waits: tuple[TextClause, ...] = ()
+    """Statements that shorten a transaction's lock timeout, each to another time, for a database that detects deadlocks
+    late. With times of their own, the transactions of a deadlock do not all give up together: after the first, the
+    others go on."""
 
     def __init__(self, engine: Engine, limits: Limits, *, owned: bool) -> None:
         """``owned``: the ledger created the engine, so its sessions may keep the ledger's settings."""
@@ -172,10 +182,30 @@ class Dialect(ABC):
         """Return the given tables whose storage engine has no transactions, each with its engine."""
         return {}
 
+    # Connecting
+
+    @staticmethod  # noqa: B027 - only some databases have places where a ledger cannot live
+    def check(url: URL) -> None:
+        """Raise if a ledger cannot live at this URL."""
+
     @staticmethod
-    def advice(url: URL) -> str:
-        """Return what to do if there is no connection; empty where the usual advice about a server fits."""
-        return ""
+    def completed(url: URL) -> URL:
+        """Return the URL with the options that the ledger's own engine needs."""
+        return url
+
+    @staticmethod
+    def engine_options(limits: Limits) -> dict[str, Any]:
+        """Return the arguments of ``create_engine`` for the ledger's own engine."""
+        return {"pool_timeout": limits.lock_wait}
+
+    @staticmethod  # noqa: B027 - only some databases need it
+    def prepare(engine: Engine) -> None:
+        """Prepare the ledger's own engine before it connects."""
+
+    @staticmethod
+    def advice(url: URL, error: BaseException) -> str:
+        """Return what to do about an error that kept the ledger from connecting."""
+        return "Is the database running, and are address, user and password right?"
 
     @staticmethod
     def is_logged_in(error: BaseException) -> bool:

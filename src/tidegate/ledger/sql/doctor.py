@@ -47,7 +47,7 @@ def examine_sql(ledger: SqlLedger, now: Clock) -> Iterator[Finding]:
         if not path.exists():
             return
     try:
-        ledger._meet()
+        ledger.meet()
         with ledger._connection() as conn:
             yield Finding.ok("ledger", f"{ledger} answers")
             tables = _tables(ledger, conn)
@@ -89,11 +89,11 @@ def _place(path: Path) -> Iterator[Finding]:
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         yield Finding.fault(
             "ledger",
-            f"{path} is not there, and cannot be created in {folder}",
+            f"{path} does not exist, and cannot be created in {folder}",
             "create the directory, or check the path",
         )
     else:
-        yield Finding.warning("ledger", f"{path} is not there yet", "it is created on first use; check the path")
+        yield Finding.warning("ledger", f"{path} does not exist yet", "it is created on first use; check the path")
 
 
 def network_file_system(folder: Path, mounts: Path = Path("/proc/mounts")) -> str | None:
@@ -112,7 +112,7 @@ def network_file_system(folder: Path, mounts: Path = Path("/proc/mounts")) -> st
 
 def _tables(ledger: SqlLedger, conn: Connection) -> Finding:
     check, create = "tables", "run ledger.create() once, with a login that may create tables"
-    tables = ledger._meet().tables
+    tables = ledger.meet().tables
     try:
         with ledger._own_errors():
             version = ledger._version(conn)
@@ -125,7 +125,7 @@ def _tables(ledger: SqlLedger, conn: Connection) -> Finding:
                 return Finding.fault(check, said, create)
             present = set(inspect(conn).get_table_names())
             missing = [table.name for table in tables.all if table.name not in present]
-            engines = ledger._meet().dialect.without_transactions(conn, [table.name for table in tables.all])
+            engines = ledger.meet().dialect.without_transactions(conn, [table.name for table in tables.all])
     except SchemaError as error:
         return Finding.fault(check, str(error), "upgrade Tidegate here, or use another prefix")
     except LedgerDenied as error:
@@ -152,7 +152,7 @@ def _grants(ledger: SqlLedger, conn: Connection) -> Finding:
 
 def _lacking(ledger: SqlLedger, conn: Connection, wanted: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
     """Yield the missing privileges; each is tried by a statement that matches no row and is rolled back."""
-    store = ledger._meet()
+    store = ledger.meet()
     for name, rights in wanted.items():
         table = getattr(store.tables, name)
         quoted = store.dialect.quote(table)
@@ -179,7 +179,7 @@ def _lacking(ledger: SqlLedger, conn: Connection, wanted: Mapping[str, tuple[str
 
 
 def _now(ledger: SqlLedger, conn: Connection) -> datetime:
-    store = ledger._meet()
+    store = ledger.meet()
     found = store.dialect.time(conn.execute(store.statements.now).scalar())
     conn.rollback()
     return found

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from heapq import merge
+from random import Random
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, TextClause
@@ -16,7 +17,8 @@ from tidegate.core.positions import Change, GroupState, Position, Totals, forced
 from tidegate.core.records import LetterErrors, LetterHead, StoredLetter, TopicPartition
 from tidegate.core.work import Move, Work
 from tidegate.errors import TransactionBroken
-from tidegate.ledger.ledger import LETTER_HEAD, Decide, Rows
+from tidegate.ledger.ledger import Decide, Rows
+from tidegate.ledger.letters import LETTER_HEAD
 from tidegate.ledger.once import Once
 from tidegate.ledger.sql.codec import (
     as_entry,
@@ -37,19 +39,17 @@ from tidegate.ledger.sql.codec import (
     step_rows,
 )
 from tidegate.ledger.sql.sessions import (
-    DRIVERS,
     ENDED,
     SqlSessions,
     SqlTransaction,
     Store,
     Unchanged,
-    check_driver,
     first_row,
     passes,
 )
 from tidegate.ledger.transaction import Conflict, LockWaitOver, NotMoved, Retriable, Turns
 
-__all__ = ["DRIVERS", "Contention", "Handover", "SqlLedger", "SqlLetters", "check_driver", "passes"]
+__all__ = ["Contention", "Handover", "SqlLedger", "SqlLetters", "passes"]
 
 
 class SqlLetters(SqlSessions):
@@ -132,6 +132,7 @@ class Handover(NamedTuple):
         return (
             len(entries) == 1
             and self == (entries[0].kind, position.owner, entries[0].owner)
+            and (self.kind is Kind.RELEASE or position.token is None)
             and position.identity == row.identity
             and position.deployment == row.deployment
         )
@@ -150,9 +151,15 @@ class Contention:
     """
 
     def __init__(
-        self, store: Store, turns: Turns, work: Work, own_errors: Callable[[], AbstractContextManager[None]]
+        self,
+        store: Store,
+        turns: Turns,
+        work: Work,
+        own_errors: Callable[[], AbstractContextManager[None]],
+        chance: Random,
     ) -> None:
         self._store = store
+        self._chance = chance
         self._turns = turns
         self._group = work.group
         self._own_errors = own_errors
@@ -191,10 +198,10 @@ class Contention:
 
         Work of a single record keeps the normal timeout, because it cannot be retried with fewer records.
         """
-        brief = self._store.dialect.brief_lock_wait
-        if brief is not None and self._is_hasty and not self.in_turn:
+        brief = self._store.dialect.brief_lock_waits
+        if brief and self._is_hasty and not self.in_turn:
             with self._own_errors():
-                conn.execute(brief)
+                conn.execute(self._chance.choice(brief))
             self._waits_briefly = True
 
     def met(self, trouble: Retriable) -> Retriable:
@@ -309,10 +316,10 @@ class SqlLedger(SqlLetters):
         """Iterate over the entries in the journal table, in order; entries that are still open are not there yet."""
         store = self._store()
         statement = store.statements.journal if partition is None else store.statements.journal_of
-        result = conn.execution_options(yield_per=_READ_AT_ONCE).execute(statement, _key(group, partition))
-        for rows in result.partitions(_READ_AT_ONCE):
-            for row in store.dialect.unpacked(rows):
-                yield as_entry(row, store.dialect.time)
+        with conn.execution_options(yield_per=_READ_AT_ONCE).execute(statement, _key(group, partition)) as result:
+            for rows in result.partitions(_READ_AT_ONCE):
+                for row in store.dialect.unpacked(rows):
+                    yield as_entry(row, store.dialect.time)
 
     # Writing
 
@@ -410,7 +417,7 @@ class SqlLedger(SqlLetters):
     @contextmanager
     def _contending(self, work: Work) -> Iterator[Contention]:
         """Check for turns before a transaction, and note its conflicts."""
-        contention = Contention(self._store(), self._turns, work, self._own_errors)
+        contention = Contention(self._store(), self._turns, work, self._own_errors, self._chance)
         try:
             if contention.should_look:
                 with self._connection() as conn:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import URL, Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from tidegate.errors import LedgerDenied, LedgerError, SchemaError
@@ -46,6 +46,7 @@ def without_transactions(conn: Connection, names: Sequence[str], schema: str | N
     return {str(name): str(engine) for name, engine in found if engine not in transactional}
 
 
+_LOCAL_FILES = 128  # the protocol's capability flag CLIENT_LOCAL_FILES
 _ALL_ROWS = (1 << 32) - 1  # the least value of sql_select_limit that stands for "no limit"; it depends on the platform
 
 
@@ -112,11 +113,13 @@ _NEVER_ABOUT_VALUES = frozenset(
 _VALUE_STATES = ("22", "23", "44", "45")  # 45 is the class for SIGNAL, which may come with any error number
 _VALUES = {
     *(1022, 1169, 1364, 1369, 1586, 3819, 4025),  # duplicates, no default value, CHECK of a view or a column violated
-    *(1118, 1153, 1242, 1292, 1365, 1411, 1690),  # too large, too many, wrong value, out of range
+    *(1118, 1153, 1242, 1292, 1365, 1411, 1690, 1713),  # too large, too many, wrong value, out of range
     *(1526, 1591, 1748, 1863),  # no table partition for the row, or not the named one
+    *(1977, 3854),  # text that the character set of the column that it is compared with does not have
     *(1644, 3140, 3141, 4038),  # SIGNAL in a trigger; invalid JSON
     *(3751, 3752, 3903, 3904, 3905, 3906, 3907, 3908),  # value unfit for an index on an expression, or too many values
 }
+_MIXED, _CONSTANT = {1267, 1270}, ",COERCIBLE)"  # how MariaDB reports the same
 _NOT_YET, _CAST = 1235, "CAST-ing JSON"  # "not supported yet": a JSON object in a multi-valued index
 
 _NO_TEMPORARY_TABLES = (
@@ -157,6 +160,9 @@ class MySqlDialect(Dialect):
     they end with their connection.
     """
 
+    driver = "pymysql"
+    extra = "mysql"
+    transactional_engine = "InnoDB"
     advance = ADVANCE
     now = "UTC_TIMESTAMP(6)"
 
@@ -215,6 +221,33 @@ class MySqlDialect(Dialect):
     def without_transactions(self, conn: Connection, names: Sequence[str]) -> dict[str, str]:
         """Return the given tables whose storage engine has no transactions, each with its engine."""
         return without_transactions(conn, names)
+
+    @staticmethod
+    def advice(url: URL, error: BaseException) -> str:
+        """Return what to do; some logins need a package, whose absence PyMySQL reports as a RuntimeError."""
+        if isinstance(error, RuntimeError) and "cryptography" in str(error):
+            return (
+                "The server asks for the password over a connection without TLS; use TLS, or pip install 'pymysql[rsa]'"
+            )
+        return Dialect.advice(url, error)
+
+    @staticmethod
+    def completed(url: URL) -> URL:
+        """Return the URL with LOAD DATA LOCAL allowed, by which sinks send rows from memory.
+
+        The server still cannot read local files: PyMySQL refuses such requests unless local_infile is set as well.
+        """
+        flags = url.query.get("client_flag", "0")
+        given = int(flags) if isinstance(flags, str) and flags.isdigit() else 0
+        return url.update_query_dict({"client_flag": str(given | _LOCAL_FILES)})
+
+    @staticmethod
+    def engine_options(limits: Limits) -> dict[str, Any]:
+        """Return arguments with an isolation level that takes fewer locks than the default.
+
+        Without gap locks, claims of different partitions do not block each other.
+        """
+        return {"pool_timeout": limits.lock_wait, "isolation_level": "READ COMMITTED"}
 
     @staticmethod
     def is_logged_in(error: BaseException) -> bool:
@@ -331,7 +364,8 @@ class MySqlDialect(Dialect):
             values=about_values
             or number in _VALUES
             or state.startswith(_VALUE_STATES)
-            or (number == _NOT_YET and _CAST in str(error)),
+            or (number == _NOT_YET and _CAST in str(error))
+            or (number in _MIXED and _CONSTANT in str(error)),
         )
 
     def refusal(self, error: BaseException) -> type[LedgerError] | None:

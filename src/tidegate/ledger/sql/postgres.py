@@ -51,7 +51,7 @@ _LIMITS = text(
     "SELECT set_config('lock_timeout', :lock_wait, :local), "
     "set_config('idle_in_transaction_session_timeout', :hold, :local)"
 )
-_BRIEF_LOCK_WAIT = 0.25  # seconds; the server checks for deadlocks after one second
+_BRIEF_LOCK_WAITS = tuple(number / 100 for number in range(5, 26))  # seconds; the server looks for deadlocks after one
 _TYPES = {"note": "text"}
 _LIMITED = "tidegate_limited"
 _SHARED = "tidegate_shared"
@@ -73,6 +73,8 @@ class PostgresDialect(Dialect):
     ledger finds no sentinel to set back, and so notices it.
     """
 
+    driver = "psycopg"
+    extra = "postgres"
     advance = ADVANCE
     now = "clock_timestamp()"
     locking = " FOR UPDATE OF p"
@@ -84,7 +86,9 @@ class PostgresDialect(Dialect):
 
     def __init__(self, engine: Engine, limits: Limits, *, owned: bool) -> None:
         super().__init__(engine, limits, owned=owned)
-        self.brief_lock_wait = text(f"SET LOCAL lock_timeout = {_ms(min(_BRIEF_LOCK_WAIT, limits.lock_wait))}")
+        self.brief_lock_waits = tuple(
+            text(f"SET LOCAL lock_timeout = {_ms(min(wait, limits.lock_wait))}") for wait in _BRIEF_LOCK_WAITS
+        )
         if owned:  # tables and pipelines use the engine too
             event.listen(engine, "connect", self._connected)
 

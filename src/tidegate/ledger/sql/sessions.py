@@ -28,13 +28,11 @@ from tidegate.errors import (
 )
 from tidegate.ledger.ledger import TABLE_PREFIX, Ledger
 from tidegate.ledger.once import Once
+from tidegate.ledger.registry import DIALECTS, dialect_of
 from tidegate.ledger.sql.codec import as_position, key_rows, letter_row
-from tidegate.ledger.sql.connections import line_of, revive_idle, watch_own, watch_users
+from tidegate.ledger.sql.connections import revive_idle, watch_own, watch_users
 from tidegate.ledger.sql.dialect import Dialect, driver_error
-from tidegate.ledger.sql.mysql import MySqlDialect
-from tidegate.ledger.sql.postgres import PostgresDialect
 from tidegate.ledger.sql.schema import DEPLOYMENTS_IN_POSITIONS, STEPS, Tables, add_columns, tables
-from tidegate.ledger.sql.sqlite import SqliteDialect, refuse_memory
 from tidegate.ledger.sql.statements import Statements
 from tidegate.ledger.transaction import (
     Conflict,
@@ -48,17 +46,14 @@ from tidegate.ledger.transaction import (
     Transaction,
     Turns,
 )
-from tidegate.ledger.watch import Line
+from tidegate.ledger.watch import Line, line_of
 
 __all__ = [
-    "DIALECTS",
-    "DRIVERS",
     "ENDED",
     "SqlSessions",
     "SqlTransaction",
     "Store",
     "Unchanged",
-    "check_driver",
     "first_row",
     "is_denied",
     "passes",
@@ -94,32 +89,6 @@ class SqlTransaction(Transaction):
 
 T = TypeVar("T")
 
-DIALECTS: dict[str, type[Dialect]] = {
-    "sqlite": SqliteDialect,
-    "postgresql": PostgresDialect,
-    "mysql": MySqlDialect,
-    "mariadb": MySqlDialect,
-}
-"""The dialect of each database, by SQLAlchemy's name for it."""
-
-DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql", "sqlite": "pysqlite"}
-"""The supported driver of each database: the only one whose errors the ledger understands."""
-
-
-def check_driver(database: str, driver: str) -> None:
-    """Raise for a database or driver that is not supported: with another driver, the ledger would mistake a lost
-    connection for an error of the handler."""
-    if database not in DRIVERS:
-        raise ConfigurationError(
-            f"there is no ledger for {database!r}; use SQLite, MySQL/MariaDB, PostgreSQL, DuckDB or Redis"
-        )
-    if driver != DRIVERS[database]:
-        supported = ", ".join(sorted({f"{name}+{known}" for name, known in DRIVERS.items()}))
-        raise ConfigurationError(
-            f"there is no ledger for the driver {driver!r}; use {database}+{DRIVERS[database]}:// (drivers that the "
-            f"ledger knows: {supported})"
-        )
-
 
 def passes(engine: Engine, error: BaseException) -> bool:
     """Return whether a statement's error is temporary: an outage, a conflict, or a database that refuses writes."""
@@ -154,20 +123,20 @@ class SqlSessions(Ledger[SqlTransaction]):
         """``owned``: the engine was created for this ledger, and :meth:`close` disposes of it."""
         super().__init__(limits)
         argument("engine", Engine, engine)
-        check_driver(engine.dialect.name, engine.dialect.driver)
-        if engine.dialect.name == "sqlite":
-            refuse_memory(engine.url)
+        dialect = dialect_of(engine.dialect.name, engine.dialect.driver)
+        dialect.check(engine.url)
         self.prefix: str = argument("prefix", TablePrefix, prefix)
         self._owned: bool = argument("owned", bool, owned)
         self._met: Store | None = None
         self._ready = False
         self._forget_at = 0.0
         self._turns = Turns()
+        self._chance = self._runtime.random()
         self._meeting = threading.RLock()
         self._overdue: set[tuple[str, TopicPartition, int]] = set()  # work with one unanswered handler statement so far
         self.engine = engine
         self._unwatch: Callable[[], None] = lambda: None
-        if engine.dialect.name == "sqlite":
+        if not dialect.has_server:
             return
         if owned:
             revive_idle(engine, self.limits.hold / 2)
@@ -189,7 +158,7 @@ class SqlSessions(Ledger[SqlTransaction]):
         self._ready = True
 
     def _create_tables(self) -> None:
-        store = self._meet()
+        store = self.meet()
         with self._connection() as conn, self._own_errors(), store.dialect.one_creator(conn, f"{self.prefix}create"):
             version = self._version(conn)
             for step in STEPS[version:]:
@@ -219,10 +188,10 @@ class SqlSessions(Ledger[SqlTransaction]):
 
     def passing(self, error: BaseException, what: str) -> LedgerError | None:
         """Return the public error for a temporary error of a statement on the ledger's engine; ``None`` for others."""
-        trouble = self._meet().dialect.trouble(driver_error(error))
+        trouble = self.meet().dialect.trouble(driver_error(error))
         return None if trouble is None else trouble.amounts_to(what)
 
-    def _meet(self) -> Store:
+    def meet(self) -> Store:
         """Return the store. The first call connects to find out its dialect, and does not retry: if that fails, the
         address or login is probably wrong."""
         with self._meeting:
@@ -233,7 +202,7 @@ class SqlSessions(Ledger[SqlTransaction]):
                 except _NO_CONNECTION as error:
                     dialect_class = DIALECTS[self.engine.dialect.name]
                     is_logged_in = dialect_class.is_logged_in(driver_error(error))
-                    advice = _AFTER_LOGIN if is_logged_in else dialect_class.advice(self.engine.url) or _advice(error)
+                    advice = _AFTER_LOGIN if is_logged_in else dialect_class.advice(self.engine.url, error)
                     raise LedgerUnavailable(
                         f"cannot open the ledger at {self}: {_line(error).rstrip('.?')}. {advice}"
                     ) from None
@@ -244,7 +213,7 @@ class SqlSessions(Ledger[SqlTransaction]):
 
     def _store(self) -> Store:
         """Return the store after checking its schema version; creates the tables if there are none."""
-        store = self._meet()
+        store = self.meet()
         if not self._ready:
             version = self._patiently(f"opening the ledger at {self}", self._checked_version)
             if version == 0:
@@ -264,14 +233,15 @@ class SqlSessions(Ledger[SqlTransaction]):
             return version
 
     def _check_server(self, conn: Connection) -> None:
-        store = self._meet()
+        store = self.meet()
         if unfit := store.dialect.unfit_session(conn):
             raise ConfigurationError(f"the ledger at {self}: {unfit}")
         names = [table.name for table in store.tables.all]
         for name, engine in store.dialect.without_transactions(conn, names).items():
             raise SchemaError(
                 f"the ledger at {self}: its table {name} has the engine {engine}, which has no transactions, so that "
-                f"data and position would not commit together; run ALTER TABLE `{name}` ENGINE=InnoDB"
+                f"data and position would not commit together; run ALTER TABLE `{name}` "
+                f"ENGINE={store.dialect.transactional_engine}"
             )
 
     def _check_server_again(self, conn: Connection) -> None:
@@ -285,7 +255,7 @@ class SqlSessions(Ledger[SqlTransaction]):
 
     def _version(self, conn: Connection) -> int:
         """Return the schema version; 0 if there are no tables."""
-        store = self._meet()
+        store = self.meet()
         if not inspect(conn).has_table(store.tables.schema.name):
             return 0
         version = int(conn.execute(store.statements.version).scalar() or 0)
@@ -384,7 +354,7 @@ class SqlSessions(Ledger[SqlTransaction]):
         """
         dialect = self._store().dialect
         with self._connection() as conn:
-            driver, line = conn.connection.driver_connection, line_of(conn)
+            driver, line = conn.connection.driver_connection, line_of(conn.info)
             if line is not None:
                 line.rest()
             try:
@@ -473,7 +443,7 @@ class SqlSessions(Ledger[SqlTransaction]):
     @contextmanager
     def _handled(self, conn: Connection, work: Work, *, advances: bool = False) -> Iterator[SqlTransaction]:
         """Run the handler's part of a transaction, and store the letters that it parked."""
-        tx, line = SqlTransaction(work, conn, advances=advances), line_of(conn)
+        tx, line = SqlTransaction(work, conn, advances=advances), line_of(conn.info)
         with self._handler_errors(conn, work, line):
             yield tx
         if _was_closed(conn):
@@ -511,7 +481,7 @@ class SqlSessions(Ledger[SqlTransaction]):
     @contextmanager
     def _own_errors(self) -> Iterator[None]:
         """Translate errors of the ledger's own statements into the ledger's exceptions."""
-        dialect = self._meet().dialect
+        dialect = self.meet().dialect
         try:
             yield
         except (SQLAlchemyError, self.engine.dialect.loaded_dbapi.Error) as error:
@@ -620,8 +590,8 @@ _ADVICE = {
 _NO_CONNECTION = (SQLAlchemyError, RuntimeError, OSError)  # PyMySQL raises RuntimeError if a login needs a package
 
 _TOO_LATE = (
-    "the ledger at {} has not answered for {:.0f} s, and this process is to end; whether the last thing that was asked "
-    "of it was done shows when the partition is claimed again"
+    "the ledger at {} has not answered for {:.0f} s, and this process is shutting down; whether the last request "
+    "took effect will show when the partition is claimed again"
 )
 
 
@@ -639,12 +609,6 @@ def _drop(conn: Connection) -> None:
 _AFTER_LOGIN = (
     "The login succeeded, and the server refused what comes after it; check init_command and the URL's settings"
 )
-
-
-def _advice(error: BaseException) -> str:
-    if isinstance(error, RuntimeError) and "cryptography" in str(error):
-        return "The server asks for the password over a connection without TLS; use TLS, or pip install 'pymysql[rsa]'"
-    return "Is the database running, and are address, user and password right?"
 
 
 def first_row(work: Work) -> dict[str, Any]:

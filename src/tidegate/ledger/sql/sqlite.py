@@ -7,19 +7,19 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, TextClause
+from sqlalchemy import URL, Connection, Engine, TextClause, event
 
 from tidegate.errors import ConfigurationError, LedgerDenied, LedgerError, SchemaError
 from tidegate.ledger.sql.dialect import Blame, Dialect
 from tidegate.ledger.sql.schema import SchemaLayout
-from tidegate.ledger.transaction import ConnectionLost, LockWaitOver, NoWrites, Retriable
+from tidegate.ledger.transaction import ConnectionLost, Limits, LockWaitOver, NoWrites, Retriable
 
-__all__ = ["SqliteDialect", "refuse_memory"]
+__all__ = ["SqliteDialect"]
 
 # It is run once for each row. With a join, the planner would scan the whole group. Many statements cost little here,
 # because there is no network.
@@ -56,13 +56,34 @@ class SqliteDialect(Dialect):
     way and those in the driver's cache.
     """
 
+    driver = "pysqlite"
+    has_server = False
     advance = ADVANCE
     now = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
     locking = ""
     layout = SchemaLayout(options=_table_options)
 
     @staticmethod
-    def advice(url: URL) -> str:
+    def check(url: URL) -> None:
+        """Raise if the URL names a database in memory instead of a file."""
+        name, query = url.database or "", url.query
+        if name in ("", "file:") or ":memory:" in name or query.get("mode") == "memory" or query.get("vfs") == "memdb":
+            raise ConfigurationError(_IN_MEMORY)
+
+    @staticmethod
+    def engine_options(limits: Limits) -> dict[str, Any]:
+        """Return no arguments: connections to a file need no bound."""
+        return {}
+
+    @staticmethod
+    def prepare(engine: Engine) -> None:
+        """Create the file before the first connection does, so that only its owner can read it."""
+        file = engine.url.database
+        if file and not file.startswith(("file:", ":")):
+            event.listen(engine, "do_connect", lambda *_: _make_private(file))
+
+    @staticmethod
+    def advice(url: URL, error: BaseException) -> str:
         """Return what is wrong with the path of the file."""
         path = Path(url.database or "").absolute()
         if path.is_dir():
@@ -242,11 +263,10 @@ _IN_MEMORY = (
 )
 
 
-def refuse_memory(url: URL) -> None:
-    """Raise if the URL names a SQLite database in memory instead of a file."""
-    name, query = url.database or "", url.query
-    if name in ("", "file:") or ":memory:" in name or query.get("mode") == "memory" or query.get("vfs") == "memdb":
-        raise ConfigurationError(_IN_MEMORY)
+def _make_private(file: str) -> None:
+    """Create a file that only its owner can read, unless it exists. SQLite gives its other files the same mode."""
+    with suppress(OSError):  # connecting then fails with an error that names the cause
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def _driver(conn: Connection) -> sqlite3.Connection:

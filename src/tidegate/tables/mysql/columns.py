@@ -50,6 +50,7 @@ _JSON_CHECKS = text(
 _JSON_CHECK = re.compile(r"\(*json_valid\(([`\"])(.+)\1\)\)*", re.IGNORECASE)
 _BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 _ENCODINGS = {"utf8mb3": "utf8mb3", "utf8": "utf8mb3", "latin1": "cp1252", "ascii": "ascii"}
+_BYTE_CHARSETS = {"latin1", "ascii"}  # a character is a byte, other than in the UTF-8 in which texts are sent
 _EXACT_COLLATIONS = ("_nopad_bin", "_0900_bin")  # all others ignore differences in case or trailing spaces
 _BINARIES = {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"}
 _SPATIAL = {"geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"}
@@ -160,11 +161,11 @@ def _facts(data_type: str, column_type: str, row: Any) -> Mapping[str, Any]:
     if data_type == "decimal":
         return {"type": ColumnType.decimal(int(precision), int(scale)), "is_settled": not unsigned}
     if data_type in TEXTS:
-        length = int(characters) if data_type in ("char", "varchar") else None
+        length = int(characters) if data_type in ("char", "varchar") or charset in _BYTE_CHARSETS else None
         return {
             "type": ColumnType(TypeName.TEXT),
             "length": length,
-            "size": int(octets),
+            "size": int(octets) if str(charset).startswith("utf8") else None,
             "encoding": _ENCODINGS.get(charset or ""),
             "folds": not str(collation).endswith(_EXACT_COLLATIONS),
             "compared": str(collation),
@@ -204,8 +205,8 @@ def _labels(data_type: str, written: str, collation: str) -> Mapping[str, Any]:
         case, doubtful = "", _NO_NUMBER
     pattern = f"{case}^{known}$|{doubtful}"
     if data_type == "enum":
-        return {"choices": frozenset(labels), "pattern": pattern}
-    return {"form": Form.SET, "choices": frozenset(["", *labels]), "pattern": pattern}
+        return {"choices": tuple(labels), "pattern": pattern}
+    return {"form": Form.SET, "choices": ("", *labels), "pattern": pattern}
 
 
 def _other(data_type: str, fraction: Any) -> Mapping[str, Any]:

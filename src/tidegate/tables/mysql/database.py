@@ -11,10 +11,11 @@ from sqlalchemy.exc import DBAPIError
 from tidegate.errors import ConfigurationError
 from tidegate.ledger.sql.mysql import unfit_session
 from tidegate.tables.column import Column
-from tidegate.tables.database import Database, StageStatements
+from tidegate.tables.database import StageStatements, TableDatabase
 from tidegate.tables.layout import Facts, Layout
-from tidegate.tables.mysql.columns import mysql_columns, type_written
-from tidegate.tables.mysql.facts import has_shape, mysql_facts, mysql_shape
+from tidegate.tables.links import Links
+from tidegate.tables.mysql.columns import mysql_columns, on_mariadb, type_written
+from tidegate.tables.mysql.facts import has_shape, mysql_facts, mysql_links, mysql_shape
 from tidegate.tables.mysql.writer import MySQLWriter, conflict_clause
 from tidegate.tables.names import Names
 from tidegate.tables.table import Table
@@ -25,6 +26,7 @@ __all__ = ["MySQLDatabase"]
 _LONGEST = 64  # characters of a name
 _INNODB = {"db_row_id", "db_trx_id", "db_roll_ptr", "fts_doc_id"}
 _REFUSED_COLUMN = {1059, 1060, 1117, 1118, 1166, 1300}  # invalid name, or too many columns
+_BROKEN_REFERENCE = {1216, 1217, 1451, 1452}  # without and with the name of the foreign key
 
 
 class MySQLStages(StageStatements):
@@ -33,9 +35,10 @@ class MySQLStages(StageStatements):
     names = Names("`", bound=True)
     unlimited = "SET SESSION lock_wait_timeout = DEFAULT"
 
-    def created(self, stage: Table, target: Table, extra: str) -> str:
-        """Return the statement that creates a staging table."""
-        original = f"SELECT t.* FROM {self.names.table(target)} AS t LIMIT 0"
+    def created(self, stage: Table, layout: Layout, extra: str) -> str:
+        """Return the statement that creates a staging table. It names the columns: ``*`` leaves invisible ones out."""
+        listed = self.names.listed(column.name for column in layout.columns)
+        original = f"SELECT {listed} FROM {self.names.table(layout.table)} LIMIT 0"
         return f"CREATE TABLE {self.names.table(stage)} ({extra}) ENGINE=InnoDB AS {original}"
 
     def limited(self, seconds: int) -> str:
@@ -55,13 +58,14 @@ class MySQLStages(StageStatements):
         return f"UPDATE {self.names.table(layout.table)} AS t JOIN ({query}) AS r ON {same} SET {changes}"
 
 
-class MySQLDatabase(Database):
+class MySQLDatabase(TableDatabase):
     """MySQL or MariaDB."""
 
     names = Names("`")
     writer = MySQLWriter
     stages = MySQLStages()
     table_options = " ENGINE=InnoDB"
+    folds_tables = True  # with lower_case_table_names, which servers on other systems than Linux have
 
     def overlong(self, name: str) -> str | None:
         """Return how long a name is and may be, if it is too long."""
@@ -92,6 +96,10 @@ class MySQLDatabase(Database):
         """Return the SQL type of a new column."""
         return type_written(kind, dialect, in_key=in_key)
 
+    def most_digits(self, dialect: Dialect) -> tuple[int, int] | None:
+        """Return how many digits a column of decimals may declare, and how many after the point."""
+        return 65, 38 if on_mariadb(dialect) else 30
+
     def facts(self, conn: Connection, table: Table, columns: Sequence[Column]) -> Facts:
         """Return the facts about a table; raise if rows cannot be written to it exactly once and unchanged."""
         return mysql_facts(conn, table, columns)
@@ -103,6 +111,15 @@ class MySQLDatabase(Database):
     def has_shape(self, conn: Connection, table: Table, shape: str | None, *, is_written: bool) -> bool:
         """Whether the table still has the shape; also checked before the first write."""
         return has_shape(conn, table, shape, is_written=is_written)
+
+    def links(self, conn: Connection, table: Table) -> Links | None:
+        """Return what the table has to do with others; ``None`` if it does not exist."""
+        return mysql_links(conn, table)
+
+    def breaks_reference(self, error: BaseException) -> bool:
+        """Whether a foreign key refused a row."""
+        orig = getattr(error, "orig", error)
+        return bool(_BROKEN_REFERENCE.intersection(getattr(orig, "args", ())[:1]))
 
     def refuses_column(self, error: DBAPIError) -> bool:
         """Whether the server refused a new column for its name, or because the table has too many."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, assert_never
@@ -16,18 +16,20 @@ from tidegate.errors import ConfigurationError
 from tidegate.ledger.sql.mysql import without_transactions
 from tidegate.tables.column import Column
 from tidegate.tables.layout import Facts, Order, UniqueIndex, key_of
+from tidegate.tables.links import Links
 from tidegate.tables.mysql.columns import TEXTS, on_mariadb
 from tidegate.tables.names import Names
 from tidegate.tables.table import Mode, Table
+from tidegate.tables.types import TypeName
 
-__all__ = ["has_shape", "mysql_facts", "mysql_shape"]
+__all__ = ["has_shape", "mysql_facts", "mysql_links", "mysql_shape"]
 
 
 _BOUND = Names("`", bound=True)
 _INDEXES = text(
     "SELECT index_name, COALESCE(column_name, ''), sub_part, non_unique, seq_in_index "
     "FROM information_schema.statistics "
-    "WHERE table_schema = :schema AND table_name = :name AND (non_unique = 0 OR column_name IS NULL)"
+    "WHERE table_schema = :schema AND table_name = :name"
 )
 _REFERRED = (
     "SELECT 1 FROM information_schema.key_column_usage "
@@ -36,7 +38,7 @@ _REFERRED = (
 _IN_SCHEMA = " AND table_schema = :schema"  # without a schema, MariaDB opens every table of the server
 # A login sees triggers only with the privilege TRIGGER. Without it, assume that there are triggers.
 _TRIGGERS = text(
-    "SELECT (SELECT MAX(action_timing) FROM information_schema.triggers "  # BEFORE, if any is
+    "SELECT (SELECT MAX(action_timing) FROM information_schema.triggers "  # BEFORE, if any of them is
     "WHERE event_object_schema = :schema AND event_object_table = :name), "
     "(SELECT COUNT(*) FROM information_schema.user_privileges "
     "WHERE grantee = :login AND privilege_type = 'TRIGGER') "
@@ -48,7 +50,7 @@ _TRIGGERS = text(
 _NAME = r"`(?:[^`]|``)*`|\"(?:[^\"]|\"\")*\""
 _QUOTED = re.compile(rf"'(?:[^'\\]|\\.|'')*'|{_NAME}", re.DOTALL)
 _WORDS = re.compile(rf"CHECK \(json_valid\(({_NAME})\)\)|{_QUOTED.pattern}", re.DOTALL)
-_BOUNDS = re.compile(r"\b(CHECK|FOREIGN KEY|GENERATED ALWAYS|PARTITION BY|SYSTEM VERSIONING)\b")
+_BOUNDS = re.compile(r"\b(CHECK|FOREIGN KEY|GENERATED ALWAYS|PARTITION BY|PERIOD FOR|SYSTEM VERSIONING)\b")
 _AT_CHANGES = "ON UPDATE"
 _VERSIONED = "SYSTEM VERSIONING"
 _WITHOUT_OVERLAPS = "WITHOUT OVERLAPS"
@@ -56,6 +58,43 @@ _NUMBERED = re.compile(rf"^\s+({_NAME}) [^`\"\n]*\bAUTO_INCREMENT\b", re.MULTILI
 _SETTLED = TEXTS | {"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double", "json", "uuid"}
 _SETTLED |= {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "date", "datetime", "timestamp"}
 _EXACT = _SETTLED - TEXTS - {"float", "double", "json", "binary"}
+
+
+_LINKS = text(
+    "SELECT constraint_schema, table_name, unique_constraint_schema, referenced_table_name, update_rule, delete_rule "
+    "FROM information_schema.referential_constraints WHERE constraint_schema = :schema "
+    "AND (table_name = :name OR (unique_constraint_schema = :schema AND referenced_table_name = :name))"
+)
+_EXISTS = text("SELECT 1 FROM information_schema.tables WHERE table_schema = :schema AND table_name = :name")
+_NO_ACTIONS = {"RESTRICT", "NO ACTION"}
+_ROW_FORMAT = text(
+    "SELECT row_format FROM information_schema.tables WHERE table_schema = :schema AND table_name = :name"
+)
+_COMPRESSED = re.compile(r"\b(ROW_FORMAT=COMPRESSED|KEY_BLOCK_SIZE)\b")
+_KEPT, _KEPT_BEFORE = (
+    40,
+    788,
+)  # bytes of a long value that may stay in its row: if DYNAMIC, and if older
+_ALWAYS_WHOLE = 255  # bytes of a VARCHAR that is never stored elsewhere
+_LONGEST_KEY, _LONGEST_NUMBER, _OF_A_VALUE = 3072, 32, 3  # bytes
+_SMALLEST_PAGE, _LARGEST_HALF, _OF_A_PAGE = 4096, 16_384, 100  # bytes
+
+
+def mysql_links(conn: Connection, table: Table) -> Links | None:
+    """Return the tables that foreign keys link to a table, and whether writing to it may change other tables."""
+    schema, login = conn.exec_driver_sql("SELECT DATABASE(), CURRENT_USER()").one()
+    where = {"schema": table.schema or schema, "name": table.name, "login": _grantee(login)}
+    if conn.execute(_EXISTS, where).first() is None:
+        return None
+    me = where["schema"], where["name"]
+    pairs = [((row[0], row[1]), (row[2], row[3]), row) for row in conn.execute(_LINKS, where)]
+    timing, may_see = conn.execute(_TRIGGERS, where).one()
+    return Links(
+        me,
+        parents=frozenset(parent for child, parent, _ in pairs if child == me),
+        children=frozenset(child for child, parent, _ in pairs if parent == me),
+        acts=bool(timing) or not may_see or any(not {row[4], row[5]} <= _NO_ACTIONS for _, _, row in pairs),
+    )
 
 
 def mysql_facts(conn: Connection, table: Table, columns: Sequence[Column]) -> Facts:
@@ -100,6 +139,8 @@ def mysql_facts(conn: Connection, table: Table, columns: Sequence[Column]) -> Fa
         or timing
         or not may_see
         or _is_referred_to(conn, where)
+        or _COMPRESSED.search(bare)
+        or _may_exceed_page(conn, table, columns, {part[1] for part in parts}, where)
     ):
         order = Order.KEPT
     else:
@@ -126,7 +167,7 @@ def _refuse(conn: Connection, table: Table, server: str, *, is_view: bool) -> No
     """Raise if the table is a view or has no transactions."""
     if is_view:
         raise ConfigurationError(
-            f"table {table} is a view, and {server} does not tell whether the tables behind it have transactions; name "
+            f"table {table} is a view, and {server} does not show whether the tables behind it have transactions; name "
             "the table that the view shows"
         )
     for engine in without_transactions(conn, [table.name], table.schema).values():
@@ -209,6 +250,44 @@ def _try_rights(conn: Connection, table: Table, columns: Sequence[Column]) -> No
 def _is_referred_to(conn: Connection, where: dict[str, str]) -> bool:
     within = _IN_SCHEMA if on_mariadb(conn.dialect) else ""
     return conn.execute(text(_REFERRED.format(within)), where).first() is not None
+
+
+def _may_exceed_page(
+    conn: Connection,
+    table: Table,
+    columns: Sequence[Column],
+    indexed: Collection[str],
+    where: dict[str, str],
+) -> bool:
+    """Whether a row may be too large for InnoDB although each value fits.
+
+    Half of a page has to hold a row. Long values are stored elsewhere, but a part of each stays, whose length depends
+    on the format of rows. A server whose ``innodb_strict_mode`` was off has accepted such tables. A whole page has to
+    hold what undoes an update: what is in the row, and twice what is in indexes.
+    """
+    twice = 2 * sum(min(_size_of(column), _LONGEST_KEY) for column in columns if column.name in indexed)
+    longest = {kept: sum(_kept_of(column, table, kept) for column in columns) for kept in (_KEPT, _KEPT_BEFORE)}
+    if twice + longest[_KEPT_BEFORE] <= _SMALLEST_PAGE // 2 - _OF_A_PAGE:
+        return False
+    page = int(conn.exec_driver_sql("SELECT @@GLOBAL.innodb_page_size").scalar_one())
+    is_dynamic = str(conn.execute(_ROW_FORMAT, where).scalar_one()).lower() == "dynamic"
+    kept = longest[_KEPT if is_dynamic else _KEPT_BEFORE]
+    return kept > min(page // 2, _LARGEST_HALF) - _OF_A_PAGE or kept + twice > page - _OF_A_PAGE
+
+
+def _size_of(column: Column) -> int:
+    """Return how many bytes a value may have, at most the length of a key for types without a length."""
+    if column.sql_type == "json":
+        return _LONGEST_KEY
+    is_long = column.type.name in (TypeName.TEXT, TypeName.BYTES)
+    return (column.size or column.length or _LONGEST_NUMBER) if is_long else _LONGEST_NUMBER
+
+
+def _kept_of(column: Column, table: Table, most: int) -> int:
+    """Return the bytes of a value that may have to be in its row, with what InnoDB adds."""
+    size = _size_of(column)
+    kept = min(size, _LONGEST_KEY) if column.name in table.key or size <= _ALWAYS_WHOLE else min(size, most)
+    return kept + _OF_A_VALUE
 
 
 def _is_json(column: Column) -> bool:

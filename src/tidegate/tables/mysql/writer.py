@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from decimal import Decimal
@@ -18,11 +18,12 @@ from tidegate.tables.column import Column
 from tidegate.tables.layout import Layout, Order
 from tidegate.tables.mysql.columns import TEXTS, is_neutral
 from tidegate.tables.names import Names
+from tidegate.tables.plan import Plan, PlanStep
 from tidegate.tables.rows import DoesNotFit, Rows
 from tidegate.tables.statements import changed_columns, escaped, hexadecimal, joined, moments
 from tidegate.tables.table import Mode
 from tidegate.tables.types import TypeName
-from tidegate.tables.writer import Writer, driver_errors, parameters_of
+from tidegate.tables.writer import Ask, Writer, driver_errors, parameters_of
 
 __all__ = ["Loaded", "MySQLWriter", "can_load", "conflict_clause", "load"]
 
@@ -91,16 +92,24 @@ class MySQLWriter(Writer):
     without a warning. Otherwise it is rolled back, and INSERT raises the actual error.
     """
 
+    names = _BOUND
+    for_share = " LOCK IN SHARE MODE"
     nested = 30  # MariaDB accepts 32 levels, MySQL 100
 
-    def write(self, conn: Connection, rows: Rows) -> None:
-        """Write the rows; the table ends up as if each record had been written by its own statement, in order."""
-        writer = self
-        if self.layout.order is Order.FREE and _longest(rows.batch) >= _packet(conn):
-            # Write every row: a merge could leave out one that is too large, and so hide the error.
-            writer = MySQLWriter(replace(self.layout, order=Order.KEPT))
+    def _plan(self, rows: Rows, ask: Ask) -> Plan:
+        """Plan to write every row if some may be too large: a merge could leave that one out, and hide the error."""
+        if self.layout.order is not Order.FREE:
+            return super()._plan(rows, ask)
+        with ask() as conn:
+            packet = _packet(conn)
+        if _longest(rows.batch) < packet:
+            return super()._plan(rows, ask)
+        return super(MySQLWriter, MySQLWriter(replace(self.layout, order=Order.KEPT)))._plan(rows, ask)
+
+    def run(self, conn: Connection, steps: Iterable[PlanStep]) -> None:
+        """Run planned steps in order."""
         with self._in_utc(conn):
-            super(MySQLWriter, writer).write(conn, rows)
+            super().run(conn, steps)
 
     @contextmanager
     def _in_utc(self, conn: Connection) -> Iterator[None]:
@@ -183,25 +192,43 @@ class MySQLWriter(Writer):
     def _update(self, conn: Connection, batch: Any, *, single: bool) -> None:
         """Update one row at a time: MySQL has no statement that updates several rows in order."""
         key, others = list(self.layout.table.key), self._others(batch)
+        named = [*key, *self._guard]
         changes = ", ".join(f"{_BOUND.quote(name)} = %s" for name in others)
         same = " AND ".join(f"{_BOUND.quote(name)} = %s" for name in key)
-        statement = f"UPDATE {self._table} SET {changes} WHERE {same}"
+        older = "".join(f" AND ({each} IS NULL OR {each} <= %s)" for each in map(_BOUND.quote, self._guard))
+        statement = f"UPDATE {self._table} SET {changes} WHERE {same}{older}"
         is_large = _size(batch) > _packet(conn) - len(statement)
-        for row in zip(*self._values(batch.select(others)), *self._compared(batch.select(key)), strict=True):
+        for row in zip(*self._values(batch.select(others)), *self._compared(batch.select(named)), strict=True):
             if is_large:
-                self._refuse_large(conn, statement, row, [*others, *key])
+                self._refuse_large(conn, statement, row, [*others, *named])
             self._run(conn, statement, row)
 
     def _delete(self, conn: Connection, keys: Any, *, single: bool) -> None:
-        names = keys.schema.names
         for chunk in _chunks(keys, 1 if single else _ROWS, _packet(conn) // 2):
-            if all(self._is_plain(name) for name in names):
-                where = f"({_BOUND.listed(names)}) IN ({', '.join([_marks(names)] * chunk.num_rows)})"
-            else:
-                same = " AND ".join(f"{_BOUND.quote(name)} = %s" for name in names)
-                where = " OR ".join([f"({same})"] * chunk.num_rows)
-            statement = f"DELETE FROM {self._table} WHERE {where}"
+            statement = f"DELETE FROM {self._table} WHERE {self._among(chunk)}"
             self._run(conn, statement, _flat(self._compared(chunk)), is_noted=True)
+
+    def _empty(self, conn: Connection, batch: Any) -> None:
+        conn.exec_driver_sql(self._emptied(self._table, _BOUND, batch))
+
+    def _count(self, conn: Connection, keys: Any) -> int:
+        return sum(
+            int(conn.exec_driver_sql(statement, _flat(self._compared(chunk))).scalar_one())
+            for chunk in _chunks(keys, _ROWS, _packet(conn) // 2)
+            for statement in (f"SELECT COUNT(*) FROM {self._table} WHERE {self._among(chunk)}",)
+        )
+
+    def _among(self, keys: Any) -> str:
+        """Return the condition that is true for the rows that have one of these keys, and are not newer, if guarded."""
+        names = keys.schema.names
+        guard = self.layout.table.guard
+        if guard not in names and all(self._is_plain(name) for name in names):
+            return f"({_BOUND.listed(names)}) IN ({', '.join([_marks(names)] * keys.num_rows)})"
+        same = " AND ".join(
+            f"({quoted} IS NULL OR {quoted} <= %s)" if name == guard else f"{quoted} = %s"
+            for name, quoted in ((name, _BOUND.quote(name)) for name in names)
+        )
+        return " OR ".join([f"({same})"] * keys.num_rows)
 
     def _run(self, conn: Connection, statement: str, values: tuple[Any, ...], *, is_noted: bool = False) -> None:
         """Run a statement; unless ``is_noted``, raise if it causes a warning.
@@ -212,7 +239,7 @@ class MySQLWriter(Writer):
         if not is_noted and getattr(done.context.cursor, "warning_count", None):
             raise DoesNotFit(
                 f"table {self.layout.table}: the server would have changed a value. If the table was altered, "
-                "start again: that is when it is looked at"
+                "restart: tables are inspected at the start"
             )
 
     def _refuse_large(self, conn: Connection, statement: str, values: Sequence[Any], names: Sequence[str]) -> None:
@@ -260,12 +287,18 @@ class MySQLWriter(Writer):
         return pc.ascii_lower(pc.utf8_rtrim(array, " "))
 
     def _as_stored(self, array: Any, column: Column) -> Any:
-        """Pad BINARY with zeros and strip trailing spaces of CHAR, as the server does, whatever the collation."""
+        """Pad BINARY with zeros, strip trailing spaces of CHAR and ENUM, and order the labels of SET.
+
+        The server does so when it stores a value, but not when it compares one with a column.
+        """
         if column.sql_type.startswith("binary") and column.size:
             values = array.to_pylist()
             return pa.array([None if each is None else each.ljust(column.size, b"\0") for each in values], array.type)
-        if column.sql_type.startswith("char"):
+        if column.sql_type.startswith(("char", "enum")):
             return pc.utf8_rtrim(array, " ")
+        if column.sql_type == "set" and column.choices is not None:
+            values = array.to_pylist()
+            return pa.array([None if each is None else _ordered(each, column.choices) for each in values], array.type)
         return super()._as_stored(array, column)
 
 
@@ -280,15 +313,30 @@ def conflict_clause(layout: Layout, names: Sequence[str]) -> str:
     def own(name: str) -> str:  # qualified: the SELECT may have a column of the same name
         return f"{_BOUND.table(layout.table)}.{_BOUND.quote(name)}"
 
+    guard = layout.table.guard
+
     def change(name: str) -> str:
         quoted = _BOUND.quote(name)
+        if guard is not None:
+            newer = f"{own(guard)} IS NULL OR {own(guard)} <= VALUES({_BOUND.quote(guard)})"
+            return f"{quoted} = IF({newer}, VALUES({quoted}), {own(name)})"
         if name not in layout.added:
             return f"{quoted} = VALUES({quoted})"
         return f"{quoted} = COALESCE({own(name)} + VALUES({quoted}), {own(name)}, VALUES({quoted}))"
 
     first = layout.table.key[0]
-    changes = [change(name) for name in changed_columns(layout, names)] or [f"{_BOUND.quote(first)} = {own(first)}"]
+    # The guard comes last: the assignments before it compare with its old value.
+    changed = sorted(changed_columns(layout, names), key=lambda name: name == guard)
+    changes = [change(name) for name in changed] or [f"{_BOUND.quote(first)} = {own(first)}"]
     return f" ON DUPLICATE KEY UPDATE {', '.join(changes)}"
+
+
+def _ordered(value: str, labels: Sequence[str]) -> str:
+    """Return a SET with its labels as they are defined, each once; unchanged if only the server knows a spelling."""
+    places = {label.lower(): place for place, label in reversed(list(enumerate(labels)))}
+    places |= {label: place for place, label in enumerate(labels)}
+    found = {places.get(each, places.get(each.lower())) for each in value.rstrip(" ").split(",")}
+    return value if None in found else ",".join(labels[place] for place in sorted(filter(None, found)))
 
 
 def _marks(names: Sequence[str]) -> str:

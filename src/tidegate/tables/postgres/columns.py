@@ -124,7 +124,7 @@ def _facts(row: Row[Any], element: Column | None = None) -> Mapping[str, Any]:
 def _other(row: Row[Any], length: int | None) -> Mapping[str, Any]:
     """Return which texts fit types without a counterpart here; texts that PostgreSQL would change are refused."""
     if row.typtype == "e":
-        return {"choices": frozenset(row.labels or ())}
+        return {"choices": tuple(row.labels or ())}
     if row.typname == "hstore":
         return {"form": Form.MAP}
     match row.typname if row.is_builtin else "":

@@ -10,11 +10,12 @@ from sqlalchemy import Connection, Dialect
 from sqlalchemy.exc import DBAPIError
 
 from tidegate.tables.column import Column
-from tidegate.tables.database import Database, StageStatements
+from tidegate.tables.database import StageStatements, TableDatabase
 from tidegate.tables.layout import Facts, Layout
+from tidegate.tables.links import Links
 from tidegate.tables.names import Names
 from tidegate.tables.postgres.columns import postgres_columns, type_written
-from tidegate.tables.postgres.facts import postgres_facts, postgres_shape
+from tidegate.tables.postgres.facts import postgres_facts, postgres_links, postgres_shape
 from tidegate.tables.postgres.writer import PostgresWriter, conflict_clause, judge_now
 from tidegate.tables.rights import rights_of
 from tidegate.tables.table import Table
@@ -24,6 +25,7 @@ __all__ = ["PostgresDatabase"]
 
 _LONGEST = 63  # bytes of a name; longer ones are cut
 _SYSTEM = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
+_BROKEN_REFERENCE = ("23503", "23001")  # foreign_key_violation; restrict_violation, of ON DELETE RESTRICT
 _REFUSED_COLUMN = ("42", "54")  # classes of SQLSTATE: an invalid definition, and too many columns
 _DENIED = re.compile(r"permission denied for (\w+) (.+)")
 _GRANTS = {"sequence": "USAGE", "function": "EXECUTE", "type": "USAGE", "schema": "USAGE"}
@@ -35,13 +37,14 @@ class PostgresStages(StageStatements):
 
     names = Names('"', bound=True)
 
-    def created(self, stage: Table, target: Table, extra: str) -> str:
+    def created(self, stage: Table, layout: Layout, extra: str) -> str:
         """Return the statement that creates a staging table.
 
         It is UNLOGGED: after a crash of the server the table is empty, which the row count detects.
         """
+        target = self.names.table(layout.table)
         kept = "INCLUDING DEFAULTS INCLUDING IDENTITY INCLUDING GENERATED"
-        return f"CREATE UNLOGGED TABLE {self.names.table(stage)} (LIKE {self.names.table(target)} {kept}, {extra})"
+        return f"CREATE UNLOGGED TABLE {self.names.table(stage)} (LIKE {target} {kept}, {extra})"
 
     def limited(self, seconds: int) -> str:
         """Return the statement that limits the waits for locks, until the transaction ends."""
@@ -74,7 +77,7 @@ class PostgresStages(StageStatements):
         judge_now(conn, layout)
 
 
-class PostgresDatabase(Database):
+class PostgresDatabase(TableDatabase):
     """PostgreSQL."""
 
     names = Names('"')
@@ -109,6 +112,10 @@ class PostgresDatabase(Database):
         """Return the SQL type of a new column."""
         return type_written(kind)
 
+    def most_digits(self, dialect: Dialect) -> tuple[int, int] | None:
+        """Return how many digits a column of decimals may declare, and how many after the point."""
+        return 1000, 1000
+
     def facts(self, conn: Connection, table: Table, columns: Sequence[Column]) -> Facts:
         """Return the facts about a table; raise if rows cannot be written to it unchanged."""
         return postgres_facts(conn, table, columns)
@@ -116,6 +123,18 @@ class PostgresDatabase(Database):
     def shape(self, conn: Connection, table: Table) -> str | None:
         """Return the table's shape, as the ids of all objects that it consists of."""
         return postgres_shape(conn, table)
+
+    def has_shape(self, conn: Connection, table: Table, shape: str | None, *, is_written: bool) -> bool:
+        """Whether the table still has the shape; checked after the write only."""
+        return not is_written or postgres_shape(conn, table) == shape
+
+    def links(self, conn: Connection, table: Table) -> Links | None:
+        """Return what the table has to do with others; ``None`` if it does not exist."""
+        return postgres_links(conn, table)
+
+    def breaks_reference(self, error: BaseException) -> bool:
+        """Whether a foreign key refused a row."""
+        return getattr(getattr(error, "orig", error), "sqlstate", None) in _BROKEN_REFERENCE
 
     def refuses_column(self, error: DBAPIError) -> bool:
         """Whether PostgreSQL refused a new column for its name, or because the table has too many."""

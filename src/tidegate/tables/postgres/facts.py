@@ -14,13 +14,14 @@ from tidegate.errors import ConfigurationError
 from tidegate.tables.checks import problems_of
 from tidegate.tables.column import Column
 from tidegate.tables.layout import Facts, Order, UniqueIndex, key_of
+from tidegate.tables.links import Links
 from tidegate.tables.names import Names
 from tidegate.tables.rights import denied, rights_of
 from tidegate.tables.table import Mode, Table
 from tidegate.tables.types import TypeName
 from tidegate.tables.values import array_of_texts
 
-__all__ = ["postgres_facts", "postgres_shape"]
+__all__ = ["postgres_facts", "postgres_links", "postgres_shape"]
 
 
 _NAMES = Names('"')
@@ -208,6 +209,39 @@ _LITERAL = re.compile(r"(E?'(?P<text>([^']|'')*)'|\(?(?P<number>-?[0-9.]+)\)?)(:
 _EXACT = frozenset({"bool", "int2", "int4", "int8", "bytea", "date", "timestamp", "timestamptz", "uuid"})
 
 
+_LINKS = text(
+    """
+SELECT k.conrelid = c.oid AS own, s.nspname, r.relname,
+    k.confdeltype IN ('c', 'n', 'd') OR k.confupdtype IN ('c', 'n', 'd') AS acts
+FROM pg_class c JOIN pg_constraint k ON k.contype = 'f' AND c.oid IN (k.conrelid, k.confrelid)
+    JOIN pg_class r ON r.oid = CASE WHEN k.conrelid = c.oid THEN k.confrelid ELSE k.conrelid END
+    JOIN pg_namespace s ON s.oid = r.relnamespace
+WHERE c.oid = to_regclass(:name)"""
+)
+_LINKED = text(
+    """
+SELECT s.nspname, c.relname,
+    EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D')
+    OR EXISTS (SELECT FROM pg_rewrite w WHERE w.ev_class = c.oid AND (w.ev_type <> '1' OR c.relkind = 'v')) AS acts
+FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace WHERE c.oid = to_regclass(:name)"""
+)
+
+
+def postgres_links(conn: Connection, table: Table) -> Links | None:
+    """Return the tables that foreign keys link to a table, and whether writing to it may change other tables."""
+    asked = {"name": _NAMES.table(table)}
+    found = conn.execute(_LINKED, asked).one_or_none()
+    if found is None:
+        return None
+    rows = conn.execute(_LINKS, asked).all()
+    return Links(
+        (found.nspname, found.relname),
+        parents=frozenset((row.nspname, row.relname) for row in rows if row.own),
+        children=frozenset((row.nspname, row.relname) for row in rows if not row.own),
+        acts=found.acts or any(row.acts for row in rows),
+    )
+
+
 def postgres_facts(conn: Connection, table: Table, columns: Sequence[Column]) -> Facts:
     """Return the facts about a table, from the catalogs; raise if rows cannot be written to it unchanged."""
     always = () if table.kind is Mode.APPEND else table.key  # every record has a value for it, so its default is unused
@@ -357,6 +391,8 @@ def _is_settled(kind: Any, encoding: str) -> bool:
         return False
     if kind.typname in _TEXTS:
         return (kind.built_in or kind.typname == "citext") and encoding in ("UTF8", "SQL_ASCII")
+    if kind.built_in and kind.typname in ("json", "jsonb"):
+        return bool(encoding == "UTF8")  # others do not have every character that JSON may escape
     return kind.typtype == "e" or (kind.built_in and kind.typname in _SETTLED)
 
 

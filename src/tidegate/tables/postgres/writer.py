@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
@@ -16,9 +16,9 @@ from tidegate.tables.checks import has_byte
 from tidegate.tables.column import Column
 from tidegate.tables.layout import Layout
 from tidegate.tables.names import Names
-from tidegate.tables.plan import has_extreme_json
+from tidegate.tables.plan import PlanStep, has_extreme_json
 from tidegate.tables.rights import line_of
-from tidegate.tables.rows import DoesNotFit, Rows
+from tidegate.tables.rows import DoesNotFit
 from tidegate.tables.statements import changed_columns, days, escaped, hexadecimal, joined, moments
 from tidegate.tables.table import Mode
 from tidegate.tables.types import TypeName
@@ -55,13 +55,15 @@ class PostgresWriter(Writer):
     """
 
     in_turn = False
+    names = _BOUND
+    for_share = " FOR SHARE"
     nested = 1000  # the server accepts thousands of levels
     short = 200  # an entry of an index has 2,700 bytes, and two characters in an array of JSON can take twenty
 
-    def write(self, conn: Connection, rows: Rows) -> None:
-        """Write the rows; the table ends up as if each record had been written by its own statement, in order."""
+    def run(self, conn: Connection, steps: Iterable[PlanStep]) -> None:
+        """Run planned steps in order."""
         judge_now(conn, self.layout)
-        super().write(conn, rows)
+        super().run(conn, steps)
 
     def _load(self, conn: Connection, batch: Any) -> None:
         driver = _psycopg(conn)
@@ -85,11 +87,21 @@ class PostgresWriter(Writer):
         changes = (f"{_BOUND.quote(name)} = v.{_BOUND.quote(name)}{self._cast(name)}" for name in self._others(batch))
         update = f"UPDATE {self._table} AS t SET {', '.join(changes)} FROM "
         self._check_texts(conn, batch)
-        self._run(conn, update, batch, self._same, single=single)
+        self._run(conn, update, batch, self._same + self._not_older, single=single)
 
     def _delete(self, conn: Connection, keys: Any, *, single: bool) -> None:
         self._check_texts(conn, keys)
-        self._run(conn, f"DELETE FROM {self._table} AS t USING ", keys, self._same, single=single)
+        self._run(conn, f"DELETE FROM {self._table} AS t USING ", keys, self._same + self._not_older, single=single)
+
+    def _empty(self, conn: Connection, batch: Any) -> None:
+        conn.exec_driver_sql(self._emptied(self._table, _BOUND, batch))
+
+    def _count(self, conn: Connection, keys: Any) -> int:
+        query = f"SELECT count(*) FROM {self._table} AS t, {self._arrays(keys.schema.names)} AS v "
+        query += f"({_BOUND.listed(keys.schema.names)}){self._same}"
+        literals = tuple(_literal(_text(array, column)) for column, array in self._columns(keys))
+        with _value_errors():
+            return int(conn.exec_driver_sql(query, literals).scalar_one())
 
     def _check_texts(self, conn: Connection, batch: Any) -> None:
         """Raise the database's error if it cannot read a text: UPDATE and DELETE read only those of rows that exist."""
@@ -161,6 +173,12 @@ class PostgresWriter(Writer):
         same = (f"t.{_BOUND.quote(name)} = {self._compared(name)}" for name in self.layout.table.key)
         return f" WHERE {' AND '.join(same)}"
 
+    @property
+    def _not_older(self) -> str:
+        """The condition that ``v`` is not older than the row."""
+        guards = (f"(t.{each} IS NULL OR t.{each} <= v.{each})" for each in map(_BOUND.quote, self._guard))
+        return "".join(f" AND {guard}" for guard in guards)
+
     def _arrays(self, names: Sequence[str]) -> str:
         return f"unnest({', '.join(f'%s::{self._element(self.layout.by_name[name])}[]' for name in names)})"
 
@@ -224,7 +242,11 @@ def conflict_clause(layout: Layout, names: Sequence[str]) -> str:
         return f"{quoted} = COALESCE(t.{quoted} + excluded.{quoted}, t.{quoted}, excluded.{quoted})"
 
     changes = ", ".join(map(change, changed_columns(layout, names)))
-    return f" ON CONFLICT ({_BOUND.listed(layout.table.key)}) DO " + (f"UPDATE SET {changes}" if changes else "NOTHING")
+    action = f"UPDATE SET {changes}" if changes else "NOTHING"
+    if (guard := layout.table.guard) is not None:
+        quoted = _BOUND.quote(guard)
+        action += f" WHERE t.{quoted} IS NULL OR t.{quoted} <= excluded.{quoted}"
+    return f" ON CONFLICT ({_BOUND.listed(layout.table.key)}) DO {action}"
 
 
 def judge_now(conn: Connection, layout: Layout) -> None:

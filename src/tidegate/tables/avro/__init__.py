@@ -1,0 +1,1 @@
+"""Avro: the schema, and reading and writing its values."""

@@ -1,0 +1,1 @@
+"""Protobuf: its schemas, and the values of its messages."""
