@@ -8,7 +8,7 @@ from enum import StrEnum
 from itertools import count
 from typing import Annotated, Any, Protocol, TypeAlias, assert_never, cast
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as Client
 
 from tidegate.core.arguments import Accepts, Count, argument, described, kind_of
@@ -99,6 +99,7 @@ def _stirred(word: int) -> int:
 
 
 _FRESH = 10.0  # seconds that a partition count is cached: new partitions get records after at most this time
+_NEW = 5.0  # seconds that a topic may take to be known to every broker after it was created
 _LOOK = 1.0  # timeout in seconds for refreshing a count, while an older one is known
 
 
@@ -163,6 +164,10 @@ class PartitionChoice:
             return known
         try:
             found = self._client.list_topics(topic, timeout=_LOOK if known else self._max_block).topics[topic]
+            until = now + min(_NEW, self._max_block)
+            while not known and _may_come(found.error) and time.monotonic() < until:
+                time.sleep(0.05)
+                found = self._client.list_topics(topic, timeout=self._max_block).topics[topic]
         except KafkaException as exception:
             if not known:
                 raise producer_error(f"{topic}: its number of partitions is not known", error_of(exception)) from None
@@ -172,3 +177,7 @@ class PartitionChoice:
         count = len(found.partitions) if found is not None and found.error is None else known
         self._counts[topic] = count, time.monotonic() + _FRESH
         return count
+
+
+def _may_come(error: KafkaError | None) -> bool:
+    return error is not None and error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE)

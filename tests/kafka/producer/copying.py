@@ -14,6 +14,7 @@ from typing import Any
 
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
+from tests.kafka.producer import topics
 from tests.processes import die
 
 from tidegate import App, BatchBounds, GroupProtocol, Outgoing, Record
@@ -46,7 +47,7 @@ class Copy:
     def positions(self) -> dict[int, int]:
         """Where the group is."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group, "log_level": 0})
-        numbers = consumer.list_topics(self.source, timeout=30).topics[self.source].partitions
+        numbers = topics.leaders(consumer, self.source)
         found = consumer.committed([KafkaPartition(self.source, number) for number in numbers], timeout=30)
         consumer.close()
         return {each.partition: each.offset for each in found}

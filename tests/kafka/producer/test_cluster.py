@@ -52,16 +52,11 @@ class Feed(threading.Thread):
                 self._happened.wait(0.02 if start < RECORDS * 3 // 4 else 0.4)
 
 
-def leaders(admin: AdminClient, topic: str) -> dict[int, int]:
-    found = admin.list_topics(topic, timeout=30).topics[topic].partitions
-    return {number: partition.leader for number, partition in found.items()}
-
-
 def moved_back(admin: AdminClient, topic: str, before: dict[int, int]) -> bool:
     """Elect the preferred leaders, which is possible for replicas that are in sync; whether all are where they were."""
     with suppress(KafkaException):
         admin.elect_leaders(ElectionType.PREFERRED, None).result(30)
-    return leaders(admin, topic) == before
+    return topics.leaders(admin, topic) == before
 
 
 def test_every_acknowledged_record_is_there_once_and_in_order(cluster: KafkaCluster) -> None:
@@ -78,11 +73,11 @@ def test_every_acknowledged_record_is_there_once_and_in_order(cluster: KafkaClus
             feed.start()
         for feed in feeds:
             assert feed.is_flowing.wait(60)
-        before = leaders(admin, safe_topic)
+        before = topics.leaders(admin, safe_topic)
         victim = next(node for node in cluster.nodes if node.node_id == before[0])
         victim.kill()
         victim.start()
-        after = leaders(admin, safe_topic)
+        after = topics.leaders(admin, safe_topic)
         assert after != before, "with the broker its partitions got other leaders"
         wait_until(lambda: moved_back(admin, safe_topic, before), "they are moved back while records are on their way")
     finally:
@@ -107,7 +102,7 @@ def test_every_acknowledged_record_is_there_once_and_in_order(cluster: KafkaClus
 def test_closing_says_of_which_records_it_does_not_know(cluster: KafkaCluster) -> None:
     topic = topics.create(cluster.bootstrap, 1, 1)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    leader = next(node for node in cluster.nodes if node.node_id == leaders(admin, topic)[0])
+    leader = next(node for node in cluster.nodes if node.node_id == topics.leaders(admin, topic)[0])
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, "log_level": 0})
     producer.send(topic, b"before").result(30)
     leader.pause()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import secrets
 import shutil
 import subprocess
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -102,6 +104,17 @@ def test_a_partitioner_of_ones_own_is_given_what_was_sent(kafka: Kafka) -> None:
         with pytest.raises(RecordRejected, match="its number of partitions is not known"):
             producer.send("no-such-topic", {"at": 0})
     assert seen[0] == ("k", {"at": 3}, 5)
+
+
+def test_a_partitioner_waits_for_a_topic_that_its_broker_is_about_to_know(kafka: Kafka) -> None:
+    topic = f"later-{secrets.token_hex(6)}"
+    soon = threading.Timer(0.7, topics.create, (kafka.bootstrap, 3), {"topic": topic})
+    with Producer(kafka.bootstrap, partitioner=lambda key, value, count: count - 1) as producer:
+        soon.start()
+        try:
+            assert producer.send(topic, b"v").result(10).partition == 2
+        finally:
+            soon.join()
 
 
 def test_the_number_of_partitions_follows_the_topic(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,13 +9,20 @@ from collections.abc import Mapping
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from tests.patience import wait_until
 
 _SECONDS = 30
 
 
-def create(bootstrap: str, partitions: int = 1, replicas: int = 1, config: Mapping[str, str] | None = None) -> str:
-    """A new topic with a name that no other has."""
-    topic = f"sent-{secrets.token_hex(6)}"
+def create(
+    bootstrap: str,
+    partitions: int = 1,
+    replicas: int = 1,
+    config: Mapping[str, str] | None = None,
+    topic: str | None = None,
+) -> str:
+    """A new topic, by default with a name that no other has."""
+    topic = topic or f"sent-{secrets.token_hex(6)}"
     new = NewTopic(topic, partitions, replicas, config=dict(config or {}))
     admin = _admin(bootstrap)
     admin.create_topics([new])[topic].result(_SECONDS)
@@ -25,6 +32,19 @@ def create(bootstrap: str, partitions: int = 1, replicas: int = 1, config: Mappi
 def grow(bootstrap: str, topic: str, partitions: int) -> None:
     admin = _admin(bootstrap)
     admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(_SECONDS)
+
+
+def leaders(client: AdminClient | Consumer, topic: str) -> dict[int, int]:
+    """The leader of each partition. A broker learns of a new topic a moment after the controller has made it."""
+    found: dict[int, int] = {}
+
+    def are_known() -> bool:
+        partitions = client.list_topics(topic, timeout=_SECONDS).topics[topic].partitions
+        found.update({number: partition.leader for number, partition in partitions.items()})
+        return bool(found) and all(leader >= 0 for leader in found.values())
+
+    wait_until(are_known, f"each partition of {topic} has a leader")
+    return found
 
 
 def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[Message]:
@@ -40,7 +60,7 @@ def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[
             "log_level": 0,
         }
     )
-    numbers = consumer.list_topics(topic, timeout=_SECONDS).topics[topic].partitions
+    numbers = leaders(consumer, topic)
     consumer.assign([KafkaPartition(topic, number, 0) for number in numbers])
     found: list[Message] = []
     ended: set[int] = set()
