@@ -5,6 +5,7 @@ Children that consume are forked from a clean process that has everything import
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import select
@@ -34,6 +35,17 @@ CONTEXT.set_forkserver_preload(
         "tests.crash.worker",
     ]
 )
+
+
+@contextmanager
+def nothing_collected() -> Iterator[None]:
+    """For a test that forks its own process: a child that collects garbage may destroy a Kafka client of an earlier
+    test, whose threads it does not have, and crash."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def start(work: Callable[..., None], *arguments: Any) -> ForkServerProcess:

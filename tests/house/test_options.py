@@ -147,6 +147,8 @@ NOT_IN_A_FILE = {
     "group": "as topics",
     "workers": "depends on the function: a pool wants one that returns what to write",
     "ordering": "as workers",
+    "concurrency": "depends on the function: coroutines have it",
+    "timeout": "as concurrency",
     "on_assigned": "a function",
     "on_revoked": "a function",
     "on_lost": "a function",

@@ -23,6 +23,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from sqlalchemy import inspect
+from tests.patience import PATIENCE
 from tests.spark.orders import Place
 from tests.spark.queries import NAME, Query, orders
 
@@ -91,7 +92,7 @@ def in_thread(work: Callable[[], object]) -> Callable[[], Exception | None]:
     thread.start()
 
     def wait() -> Exception | None:
-        thread.join(90)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
         return errors[0] if errors else None
 
@@ -202,7 +203,7 @@ def test_of_two_new_queries_of_one_name_one_writes_at_most(place: Place, query: 
 
         def each(rows: DataFrame, number: int) -> None:
             if not number:
-                both.wait(60)
+                both.wait(PATIENCE)
             writer(rows, number)
 
         return in_thread(lambda: query.beside(name).run(each))
@@ -256,7 +257,7 @@ def test_a_driver_that_is_killed_between_both_commits_repeats_nothing(place: Pla
     for number in range(3):
         query.put(number, orders(number))
     with driver(place, query, statements=1_000_000) as killed:
-        _, errors = killed.communicate(timeout=90)
+        _, errors = killed.communicate(timeout=PATIENCE)
     assert killed.returncode == -signal.SIGKILL, errors
     assert place.ledger.read(NAME).positions[query.source].next_offset == 2
     assert not (query.checkpoint / "commits" / "1").exists()
@@ -275,7 +276,7 @@ def test_a_driver_that_is_killed_at_any_statement_loses_and_repeats_nothing(
         mine = query.beside(f"killed-at-{statements}")
         own = Place(place.url)
         with driver(own, mine, statements=statements, collect=collect) as killed:
-            _, errors = killed.communicate(timeout=120)
+            _, errors = killed.communicate(timeout=PATIENCE)
         assert killed.returncode == -signal.SIGKILL, errors
         is_over = own.ledger.read(NAME).positions[mine.source].next_offset == 2
         mine.run(into(own, collect=collect))

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import logging
 import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeAlias, TypeVar, assert_never
 
 from sqlalchemy import URL, Engine
 
 from tidegate.app.decoder import DecoderArgument
 from tidegate.app.health import AppHealth
+from tidegate.app.lifespan import Lifespan, Resource
 from tidegate.app.listener import Listener
 from tidegate.app.member import Member
 from tidegate.app.progress import GroupPlan, Reporter
@@ -59,6 +62,7 @@ __all__ = ["App", "Listener", "configured"]
 _log = logging.getLogger("tidegate")
 _TRIES = 4  # attempts of half a second each, so that a busy broker does not count as unavailable
 F = TypeVar("F", bound=Callable[..., Any])
+G = TypeVar("G", bound=Callable[[], Iterator[Any] | AsyncIterator[Any]])
 
 
 _SettingsArgument: TypeAlias = Annotated[
@@ -122,6 +126,7 @@ class App:
         self.ledger, self._owns_ledger = self._opened(ledger)
         self.broker: Broker = KafkaBroker()
         self._runtime = THREADS
+        self._lifespan = Lifespan()
         self.creates_topics = self.settings.kafka.creates_topics_of(self.kafka)
         self.worker: int | None = None  # the number of this process, if several processes run the app
         self.listeners: list[Listener] = []
@@ -168,10 +173,20 @@ class App:
             decoder = SchemaDecoder(SCHEMA_FORMATS[decoder], self.registry)
 
         def register(function: F) -> F:
-            self.listeners.append(Listener.of(function, decoder, spec, ledger=self.ledger))
+            self.listeners.append(Listener.of(function, decoder, spec, ledger=self.ledger, lifespan=self._lifespan))
             return function
 
         return register
+
+    def resource(self, function: G) -> G:
+        """Decorate a generator function that yields a value which handlers share, such as a client of a service.
+
+        It runs up to its ``yield`` before the first record of a process, and from there to its end after the last one;
+        an ``async def`` runs in the event loop of the coroutines. The listeners below that have a parameter annotated
+        with the class that it yields get the value.
+        """
+        self._lifespan.add(Resource(function))
+        return function
 
     def sink(
         self,
@@ -242,12 +257,40 @@ class App:
         with self._reporter() as reporter:
             return self._run_all(until_caught_up, reporter)
 
+    async def serve(self, *, until_caught_up: bool = False) -> int:
+        """Run the listeners beside other work in the running event loop, such as a web application's.
+
+        Coroutines and resources run in this loop, and everything else on threads of its own. It ends as :meth:`run`
+        does, but signals are left to the program. When it is cancelled, the listeners stop as after SIGTERM, and then
+        the cancellation goes on.
+        """
+        loop = asyncio.get_running_loop()
+        self._lifespan.adopt(loop)
+        thread = ThreadPoolExecutor(1, thread_name_prefix="tidegate-serve")
+        running = loop.run_in_executor(thread, partial(self.run, until_caught_up=until_caught_up, quiet=True))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            self.stop()
+            await asyncio.wait([running])
+            raise
+        finally:
+            self._lifespan.adopt(None)
+            thread.shutdown(wait=False)  # the loop must not wait for a thread that may need the loop
+
     def _run_all(self, until_caught_up: bool, reporter: Reporter | None) -> int:
         try:
             self._prepare(until_caught_up, reporter)
-        except Exception:
+            with self._lifespan:
+                failures = self._run_members(until_caught_up)
+        finally:
             self._close()
-            raise
+        if failures:
+            raise failures[0]
+        return 0
+
+    def _run_members(self, until_caught_up: bool) -> list[BaseException]:
+        """Run a member for each listener and thread until all have ended; return what they failed with."""
         failures: list[BaseException] = []
         self._members = [
             self._member(listener, until_caught_up, thread)
@@ -266,10 +309,7 @@ class App:
             for thread in threads:
                 while thread.is_alive():
                     thread.join(0.2)
-        self._close()
-        if failures:
-            raise failures[0]
-        return 0
+        return failures
 
     def _prepare(self, until_caught_up: bool, reporter: Reporter | None) -> None:
         waiting_for = (lambda _: nullcontext()) if reporter is None else reporter.step
@@ -382,9 +422,10 @@ class App:
         wanted = [head.id for head in find_heads(replay.ledger, group, ids, topic)]
         done = []
         try:
-            for number in wanted:
-                done.append(replay.one(number))
-                tell(done[-1])
+            with self._lifespan:
+                for number in wanted:
+                    done.append(replay.one(number))
+                    tell(done[-1])
             return done
         finally:
             self._close_producer()

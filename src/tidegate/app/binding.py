@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from tidegate.app.conversion import shown
 from tidegate.app.decoder import DecoderChoice, Decoding
+from tidegate.app.lifespan import Resource
 from tidegate.core.records import Record
 from tidegate.errors import ConfigurationError
 from tidegate.ledger.transaction import Transaction
@@ -59,6 +60,7 @@ class Binding:
     is_batch: bool
     transaction: type[Transaction] | None
     decoding: Decoding | None
+    is_async: bool
     arguments: Callable[[tuple[Any, Any, Transaction | None]], tuple[Any, ...]]
 
     @property
@@ -72,23 +74,49 @@ class Binding:
 
 
 def bind(
-    function: Callable[..., object], decoder: DecoderChoice = None, *, names: Mapping[str, Any] | None = None
+    function: Callable[..., object],
+    decoder: DecoderChoice = None,
+    *,
+    names: Mapping[str, Any] | None = None,
+    resources: Mapping[type, Resource[Any]] | None = None,
 ) -> Binding:
     """Work out how to call ``function``; raises :class:`ConfigurationError` if its signature is ambiguous.
 
     ``names`` are extra names for resolving its annotations, such as classes that are local to an enclosing function.
+    ``resources`` are passed to the parameters that are annotated with their types.
     """
     name = _name(function)
-    _check_kind(function, name)
+    is_async = _is_async(function, name)
     given = _given(function)
     parameters = [each for each in inspect.signature(function).parameters.values() if each.name not in given]
+    shared = _shared(function, name, parameters, names, resources or {})
+    parameters = [each for each in parameters if each.name not in shared]
     bound = [_bound(function, name, parameter, names) for parameter in parameters]
     _check_together(name, bound)
     value = next((each for each in bound if each.role is _Role.VALUE), None)
     transaction = next((each.kind for each in bound if each.role is _Role.TRANSACTION), None)
     is_batch = any(each.is_batch for each in bound)
     decoding = _decoding(name, value, decoder, names)
-    return Binding(_positional(function, bound), name, is_batch, transaction, decoding, _picked(bound))
+    called = _positional(function, bound, shared)
+    return Binding(called, name, is_batch, transaction, decoding, is_async, _picked(bound))
+
+
+def _shared(
+    function: Callable[..., object],
+    name: str,
+    parameters: list[inspect.Parameter],
+    names: Mapping[str, Any] | None,
+    resources: Mapping[type, Resource[Any]],
+) -> dict[str, Resource[Any]]:
+    """Return the resources of a function by the names of their parameters."""
+    found: dict[str, Resource[Any]] = {}
+    for parameter in parameters if resources else ():
+        if parameter.annotation is parameter.empty or parameter.kind is parameter.POSITIONAL_ONLY:
+            continue
+        kind = _resolved(function, name, parameter, names)
+        if isinstance(kind, type) and kind in resources:
+            found[parameter.name] = resources[kind]
+    return found
 
 
 def _decoding(
@@ -123,17 +151,14 @@ def _plain(function: Callable[..., object]) -> Any:
     return inspect.unwrap(getattr(function, "__func__", function))
 
 
-def _check_kind(function: Callable[..., object], name: str) -> None:
+def _is_async(function: Callable[..., object], name: str) -> bool:
+    """Return whether a function is a coroutine function; raises if it is none that can be called."""
     if not callable(function) or isinstance(function, type):
         raise ConfigurationError(f"cannot bind {name}: it is not a function")
     for each in (function, _plain(function)):
-        if inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each):
-            raise ConfigurationError(
-                f"cannot bind {name}: it is 'async def', and handlers run in a transaction of a blocking driver; make "
-                "it a plain 'def'"
-            )
-        if inspect.isgeneratorfunction(each):
+        if inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each):
             raise ConfigurationError(f"cannot bind {name}: it is a generator, and calling it would not run its body")
+    return any(inspect.iscoroutinefunction(each) for each in (function, _plain(function)))
 
 
 def _bound(
@@ -198,7 +223,8 @@ def _check_together(name: str, bound: list[_Bound]) -> None:
                 name,
                 each.parameter,
                 f"as {shown(each.kind)} it takes {what[each.role]}, which {first.parameter.name!r} does already; what "
-                "does not come from the record can be given by functools.partial",
+                "does not come from the record can be a resource, declared before with @app.resource, or be given by "
+                "functools.partial",
             )
     records = [each for each in bound if each.role is not _Role.TRANSACTION]
     if not records:
@@ -211,15 +237,20 @@ def _check_together(name: str, bound: list[_Bound]) -> None:
         )
 
 
-def _positional(function: Callable[..., object], bound: list[_Bound]) -> Callable[..., object]:
-    """Return a function whose parameters can all be passed by position."""
-    by_name = [each.parameter.name for each in bound if each.parameter.kind is inspect.Parameter.KEYWORD_ONLY]
-    if not by_name:
+def _positional(
+    function: Callable[..., object], bound: list[_Bound], shared: Mapping[str, Resource[Any]]
+) -> Callable[..., object]:
+    """Return a function whose parameters can all be passed by position, and which adds the resources."""
+    kinds = inspect.Parameter
+    may_be_named = (kinds.KEYWORD_ONLY, kinds.POSITIONAL_OR_KEYWORD) if shared else (kinds.KEYWORD_ONLY,)
+    by_name = [each.parameter.name for each in bound if each.parameter.kind in may_be_named]
+    if not by_name and not shared:
         return function
     first = len(bound) - len(by_name)
 
     def mixed(*given: Any) -> object:
-        return function(*given[:first], **dict(zip(by_name, given[first:], strict=True)))
+        resources = {name: resource.value for name, resource in shared.items()}
+        return function(*given[:first], **dict(zip(by_name, given[first:], strict=True)), **resources)
 
     return mixed
 

@@ -1,4 +1,4 @@
-"""Listeners: a function, a function in a pool, or a sink that is bound to topics."""
+"""Listeners: a function, a function or coroutine in a pool, or a sink that is bound to topics."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from tidegate.app.binding import Binding, bind
 from tidegate.app.handler import FunctionHandler, Handler, OnRetry, ignore_retry
+from tidegate.app.lifespan import Lifespan
 from tidegate.app.pool import PoolQueue
 from tidegate.app.pool_handler import PoolHandler
 from tidegate.app.schema_decoder import SchemaDecoder
@@ -34,12 +35,22 @@ class Listener(ABC):
     function: Callable[..., Any] | None = None
 
     @staticmethod
-    def of(function: Callable[..., Any], decoder: Any, spec: ListenerSpec, *, ledger: Ledger[Any] | None) -> Listener:
-        """Bind a function to topics; raises :class:`ConfigurationError` if its signature or settings forbid it."""
-        bound, has_ledger = bind(function, decoder), ledger is not None
+    def of(
+        function: Callable[..., Any],
+        decoder: Any,
+        spec: ListenerSpec,
+        *,
+        ledger: Ledger[Any] | None,
+        lifespan: Lifespan,
+    ) -> Listener:
+        """Bind a function to topics; raises :class:`ConfigurationError` if its signature or settings forbid it.
+
+        ``lifespan`` has the event loop for coroutines and the resources for parameters.
+        """
+        bound, has_ledger = bind(function, decoder, resources=lifespan.resources), ledger is not None
         returns = returns_records(function)
         if returns:
-            refuse_to_return(bound.name, function, spec, has_ledger=has_ledger)
+            refuse_to_return(bound.name, function, spec, has_ledger=has_ledger, is_async=bound.is_async)
         elif not has_ledger and spec.delivery is Delivery.EXACTLY_ONCE:
             raise ConfigurationError(
                 "exactly-once needs a ledger: Kafka's own offsets and a database cannot commit together. Give the app "
@@ -50,13 +61,15 @@ class Listener(ABC):
             _refuse_without_ledger(spec, bound)
         else:
             _refuse_other_transaction(ledger, bound)
-        if spec.workers is not None and isinstance(decoder, SchemaDecoder):
+        _refuse_other_settings(spec, bound)
+        is_pooled = bound.is_async or spec.workers is not None
+        if is_pooled and isinstance(decoder, SchemaDecoder):
             raise ConfigurationError(
-                f"cannot bind {bound.name}: with workers=…, values that name a schema are not decoded yet; leave "
-                "workers out, or run several processes"
+                f"cannot bind {bound.name}: in a pool, values that name a schema are not decoded yet; make it a plain "
+                "'def' without workers, and run several processes"
             )
-        if spec.workers is not None:
-            return PoolListener(spec=spec, function=function, binding=bound)
+        if is_pooled:
+            return PoolListener(spec=spec, function=function, binding=bound, lifespan=lifespan)
         is_apart = not (bound.wants_transaction or returns)
         return FunctionListener(spec=spec, function=function, binding=bound, is_apart=is_apart)
 
@@ -65,6 +78,8 @@ class Listener(ABC):
         """Bind a sink to topics; raises :class:`ConfigurationError` if the ledger is not in a SQL database."""
         if spec.workers is not None:
             raise ConfigurationError(f"the sink into {sink.into} has no function that a pool of workers could run")
+        if spec.concurrency is not None or spec.timeout is not None:
+            raise ConfigurationError(f"the sink into {sink.into} has no coroutine: leave concurrency and timeout out")
         sink.refuse_elsewhere(ledger)
         return SinkListener(spec=spec, sink=sink)
 
@@ -122,9 +137,10 @@ class FunctionListener(Listener):
 
 @dataclass(frozen=True, kw_only=True)
 class PoolListener(Listener):
-    """A listener whose function computes in a pool of threads; the transaction writes the results."""
+    """A listener whose function computes in threads or coroutines; the transaction writes the results."""
 
     binding: Binding
+    lifespan: Lifespan
 
     @property
     def name(self) -> str:
@@ -132,6 +148,17 @@ class PoolListener(Listener):
         return self.binding.name
 
     def __post_init__(self) -> None:
+        if self.binding.is_async and self.binding.wants_transaction:
+            raise ConfigurationError(
+                f"cannot bind {self.binding.name}: it is 'async def' and takes a transaction, whose row locks would be "
+                "held while it waits. Leave the transaction out and return what to write; it is written in the "
+                "transaction that moves the position"
+            )
+        if self.binding.is_async and self.binding.is_batch:
+            raise ConfigurationError(
+                f"cannot bind {self.binding.name}: it is 'async def', which is awaited for many records at once. Let "
+                "it take one record or its value"
+            )
         if self.binding.wants_transaction or self.binding.is_batch:
             raise ConfigurationError(
                 f"cannot bind {self.binding.name}: with workers=… it computes outside of the transaction, many "
@@ -139,15 +166,27 @@ class PoolListener(Listener):
             )
 
     def strict(self, ledger: Ledger[Any]) -> Handler:
-        """Return a handler for replays, which computes on the calling thread while the records are prepared."""
-        return PoolHandler(self.binding, Fail(), self.spec.group, is_alone=True)
+        """Return a handler for replays, which computes the records while it prepares them."""
+        return self._pool_handler(Fail(), ignore_retry, is_alone=True)
 
     def computing(self, on_retry: OnRetry) -> PoolQueue:
         """Create the pool of one member."""
-        return PoolHandler(self.binding, self.spec.on_error, self.spec.group, on_retry).queue(self.spec)
+        return self._pool_handler(self.spec.on_error, on_retry).queue(self.spec)
 
     def _handler(self, ledger: Ledger[Any] | None, policy: FailurePolicy, on_retry: OnRetry) -> Handler:
-        return PoolHandler(self.binding, policy, self.spec.group, on_retry)
+        return self._pool_handler(policy, on_retry)
+
+    def _pool_handler(self, policy: FailurePolicy, on_retry: OnRetry, *, is_alone: bool = False) -> PoolHandler:
+        spec = self.spec
+        return PoolHandler(
+            self.binding,
+            policy,
+            spec.group,
+            on_retry,
+            is_alone=is_alone,
+            lifespan=self.lifespan,
+            timeout=spec.timeout,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,14 +218,29 @@ def _refuse_other_transaction(ledger: Ledger[Any], bound: Binding) -> None:
         )
 
 
+def _refuse_other_settings(spec: ListenerSpec, bound: Binding) -> None:
+    """Raise if a setting is for another kind of function."""
+    if bound.is_async and spec.workers is not None:
+        raise ConfigurationError(
+            f"cannot bind {bound.name}: it is 'async def', and workers are threads; say concurrency={spec.workers} "
+            "instead"
+        )
+    if not bound.is_async and (spec.concurrency is not None or spec.timeout is not None):
+        named = "concurrency" if spec.concurrency is not None else "timeout"
+        raise ConfigurationError(
+            f"cannot bind {bound.name}: {named} is for coroutines; make it 'async def', or use workers for a pool of "
+            "threads"
+        )
+
+
 def _refuse_without_ledger(spec: ListenerSpec, bound: Binding) -> None:
     """Raise if the listener needs a ledger: Kafka's own offsets can store positions, and nothing else."""
     if bound.wants_transaction:
         raise ConfigurationError(f"{bound.name} asks for a transaction, and without a ledger there is none")
-    if spec.workers is not None and spec.delivery is Delivery.AT_MOST_ONCE:
+    if (spec.workers is not None or bound.is_async) and spec.delivery is Delivery.AT_MOST_ONCE:
         raise ConfigurationError(
-            f"{bound.name}: AT_MOST_ONCE moves the position first, but a pool runs the function before that. Leave "
-            "workers out, or use AT_LEAST_ONCE"
+            f"{bound.name}: AT_MOST_ONCE moves the position first, but a pool runs the function before that. Make it a "
+            "plain 'def' without workers, or use AT_LEAST_ONCE"
         )
     if spec.start.deployment is not None:
         raise ConfigurationError(

@@ -1,7 +1,12 @@
-"""Pool: threads that process many records at once, in order within each lane, and a queue of the batches in it."""
+"""Pool: processes many records at once, in order within each lane, and a queue of the batches in it.
+
+:class:`Lanes` decides which record is next; :class:`Pool` runs a function on threads, and
+:class:`~tidegate.app.coroutines.CoroutinePool` awaits coroutines in an event loop.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
@@ -15,7 +20,7 @@ from tidegate.core.runtime import Runtime, Strand
 from tidegate.core.work import Span
 from tidegate.ledger.threads import THREADS
 
-__all__ = ["Computation", "Later", "Pool", "PoolQueue"]
+__all__ = ["Computation", "Lanes", "Later", "Pool", "PoolQueue", "Task"]
 
 
 T = TypeVar("T")
@@ -44,35 +49,31 @@ class Computation(Generic[T]):
         return self.left == 0
 
 
-class _Task(NamedTuple, Generic[T]):
+class Task(NamedTuple, Generic[T]):
+    """One record of a computation. ``attempt`` counts from 1."""
+
     computation: Computation[T]
     place: int
     attempt: int
 
+    @property
+    def record(self) -> Record:
+        """The record to compute."""
+        return self.computation.records[self.place]
 
-class Pool(Generic[T]):
-    """Runs a function on many records at once, but on records of the same lane one after the other.
 
-    ``compute`` takes the record and the number of the attempt, starting at 1. It returns a result, or raises
-    :class:`Later` to be retried. Any other error ends the pool, and :meth:`check` raises it. The threads start with the
-    first records.
+class Lanes(ABC, Generic[T]):
+    """Records to be computed, many at once, but those of the same lane one after the other.
+
+    A subclass takes the next record by :meth:`_take`, computes it, and reports by :meth:`_put_back`. An error ends all
+    of it, and :meth:`check` raises it.
     """
 
-    def __init__(
-        self,
-        workers: int,
-        ordering: Ordering,
-        compute: Callable[[Record, int], T],
-        name: str,
-        runtime: Runtime = THREADS,
-    ) -> None:
+    def __init__(self, ordering: Ordering, runtime: Runtime = THREADS) -> None:
         self.clock = runtime.monotonic
-        self._runtime = runtime
-        self._names = [f"{name}-{number}" for number in range(workers)]
         self._ordering = ordering
-        self._compute = compute
         # A lane is in this dictionary while it has work. It is then in exactly one of the next three collections.
-        self._lanes: dict[Lane, deque[_Task[T]]] = {}
+        self._lanes: dict[Lane, deque[Task[T]]] = {}
         self._under_way: set[Lane] = set()
         self._waiting: list[tuple[float, int, Lane]] = []  # a heap of: time of the retry, tie-breaker, lane
         self._ready: deque[Lane] = deque()
@@ -81,7 +82,6 @@ class Pool(Generic[T]):
         self._finished = runtime.signal()
         self._held = self._closed = False
         self._error: BaseException | None = None
-        self._threads: list[Strand] = []
 
     def submit(self, records: Sequence[Record]) -> Computation[T]:
         """Queue records for computing, in each lane after those that were submitted before."""
@@ -93,10 +93,8 @@ class Pool(Generic[T]):
                 if tasks is None:
                     self._lanes[where] = tasks = deque()
                     self._ready.append(where)
-                tasks.append(_Task(computation, index, 1))
-            self._changed.notify(len(records))
-        if records and not self._threads:
-            self._threads = [self._runtime.start(self._work, name) for name in self._names]
+                tasks.append(Task(computation, index, 1))
+            self._wake(len(records))
         return computation
 
     def cancel(self, computations: Collection[Computation[T]]) -> None:
@@ -122,14 +120,14 @@ class Pool(Generic[T]):
                 elif tasks:
                     self._ready.append(entry[2])
             heapify(self._waiting)
-            self._changed.notify_all()
+            self._wake()
 
     def hold(self, held: bool) -> None:
         """Stop starting records, or continue; running ones are not affected."""
         if held != self._held:
             with self._changed:
                 self._held = held
-                self._changed.notify_all()
+                self._wake()
 
     def wait(self, seconds: float) -> None:
         """Wait until a computation has finished since the last call, for at most so many seconds."""
@@ -137,44 +135,38 @@ class Pool(Generic[T]):
             self._finished.clear()
 
     def check(self) -> None:
-        """Raise the error that ended the pool, if there is one."""
+        """Raise the error that ended the computing, if there is one."""
         if self._error is not None:
             raise self._error
 
     def close(self) -> None:
-        """End the threads: drop records that have not started, and do not wait for those that are running."""
+        """Drop records that have not started, and do not wait for those that are running."""
         with self._changed:
             self._closed = True
             self._lanes.clear()
             self._ready.clear()
             self._waiting.clear()
-            self._changed.notify_all()
+            self._wake()
 
-    def _work(self) -> None:
-        while (taken := self._next()) is not None:
-            where, task = taken
-            wait: float | None = None
-            try:
-                result = self._compute(task.computation.records[task.place], task.attempt)
-                task.computation.results[task.place] = result
-            except Later as later:
-                wait = later.seconds
-            except BaseException as error:  # otherwise this thread would end silently, and its lane would stall
-                self._fail(task.computation, error)
-            self._put_back(where, task, wait)
+    @abstractmethod
+    def _wake(self, records: int | None = None) -> None:
+        """Look for the next records again; at most so many can be taken. The caller holds the lock."""
 
-    def _next(self) -> tuple[Lane, _Task[T]] | None:
-        with self._changed:
-            while not self._closed:
-                now = self.clock()
-                while self._waiting and self._waiting[0][0] <= now:
-                    self._ready.append(heappop(self._waiting)[2])
-                if self._ready and not self._held:
-                    where = self._ready.popleft()
-                    self._under_way.add(where)
-                    return where, self._lanes[where].popleft()
-                self._changed.wait(self._waiting[0][0] - now if self._waiting else None)
+    def _take(self) -> tuple[Lane, Task[T]] | None:
+        """Return the next record and its lane, which is under way from now on. The caller holds the lock."""
+        now = self.clock()
+        while self._waiting and self._waiting[0][0] <= now:
+            self._ready.append(heappop(self._waiting)[2])
+        if not self._ready or self._held or self._closed:
             return None
+        where = self._ready.popleft()
+        self._under_way.add(where)
+        return where, self._lanes[where].popleft()
+
+    @property
+    def _pause(self) -> float | None:
+        """The seconds until the next retry; ``None`` if no record waits for one. The caller holds the lock."""
+        return self._waiting[0][0] - self.clock() if self._waiting else None
 
     def _fail(self, computation: Computation[T], error: BaseException) -> None:
         with self._changed:
@@ -184,7 +176,7 @@ class Pool(Generic[T]):
         self.close()
         self._finished.set()
 
-    def _put_back(self, where: Lane, task: _Task[T], wait: float | None) -> None:
+    def _put_back(self, where: Lane, task: Task[T], wait: float | None) -> None:
         """Make the lane ready for its next record, or put the same record back for a retry after ``wait`` seconds."""
         with self._changed:
             self._under_way.discard(where)
@@ -194,7 +186,7 @@ class Pool(Generic[T]):
             if wait is not None and task.computation.is_wanted:
                 tasks.appendleft(task._replace(attempt=task.attempt + 1))
                 heappush(self._waiting, (self.clock() + wait, next(self._numbers), where))
-                self._changed.notify()  # an idle thread may be waiting for longer than that
+                self._wake(1)  # an idle thread may be waiting for longer than that
                 return
             task.computation.left -= 1
             if task.computation.is_done:
@@ -203,6 +195,61 @@ class Pool(Generic[T]):
                 self._ready.append(where)
             else:
                 del self._lanes[where]
+
+
+class Pool(Lanes[T]):
+    """Runs a function on many records at once, on threads.
+
+    ``compute`` takes the record and the number of the attempt, starting at 1. It returns a result, or raises
+    :class:`Later` to be retried. Any other error ends the pool. The threads start with the first records.
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        ordering: Ordering,
+        compute: Callable[[Record, int], T],
+        name: str,
+        runtime: Runtime = THREADS,
+    ) -> None:
+        super().__init__(ordering, runtime)
+        self._runtime = runtime
+        self._names = [f"{name}-{number}" for number in range(workers)]
+        self._compute = compute
+        self._threads: list[Strand] = []
+
+    def submit(self, records: Sequence[Record]) -> Computation[T]:
+        """Queue records for computing, in each lane after those that were submitted before."""
+        computation = super().submit(records)
+        if records and not self._threads:
+            self._threads = [self._runtime.start(self._work, name) for name in self._names]
+        return computation
+
+    def _wake(self, records: int | None = None) -> None:
+        if records is None:
+            self._changed.notify_all()
+        else:
+            self._changed.notify(records)
+
+    def _work(self) -> None:
+        while (taken := self._next()) is not None:
+            where, task = taken
+            wait: float | None = None
+            try:
+                task.computation.results[task.place] = self._compute(task.record, task.attempt)
+            except Later as later:
+                wait = later.seconds
+            except BaseException as error:  # otherwise this thread would end silently, and its lane would stall
+                self._fail(task.computation, error)
+            self._put_back(where, task, wait)
+
+    def _next(self) -> tuple[Lane, Task[T]] | None:
+        with self._changed:
+            while not self._closed:
+                if (taken := self._take()) is not None:
+                    return taken
+                self._changed.wait(self._pause)
+            return None
 
 
 _NOW_AND_THEN = 0.2  # seconds after which the computed beginning of a batch is handed out on its own
@@ -279,7 +326,7 @@ class PoolQueue:
     taken back is handed out again without computing it again.
     """
 
-    def __init__(self, pool: Pool[Tried], bounds: BatchBounds, ahead: int) -> None:
+    def __init__(self, pool: Lanes[Tried], bounds: BatchBounds, ahead: int) -> None:
         """Create an empty queue.
 
         ``bounds`` limits the batches that are handed out. A partition with ``ahead`` records counts as full.

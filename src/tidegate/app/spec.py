@@ -8,7 +8,17 @@ from dataclasses import dataclass, field
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from tidegate.core.arguments import Accepts, ByteCount, ClientConfig, ThreadCount, argument, convert_arguments, several
+from tidegate.core.arguments import (
+    Accepts,
+    ByteCount,
+    ClientConfig,
+    Concurrency,
+    ThreadCount,
+    TimeLimit,
+    argument,
+    convert_arguments,
+    several,
+)
 from tidegate.core.batches import Bounds
 from tidegate.core.policies import (
     CommitStrategy,
@@ -41,7 +51,9 @@ def returns_records(function: Callable[..., object]) -> bool:
     return _names_a_record(_annotation(function))
 
 
-def refuse_to_return(name: str, function: Callable[..., object], spec: ListenerSpec, *, has_ledger: bool) -> None:
+def refuse_to_return(
+    name: str, function: Callable[..., object], spec: ListenerSpec, *, has_ledger: bool, is_async: bool
+) -> None:
     """Raise if the records that a handler returns cannot be sent, or cannot be sent exactly once."""
     if not _is_sendable(_annotation(function)):
         raise ConfigurationError(
@@ -59,10 +71,10 @@ def refuse_to_return(name: str, function: Callable[..., object], spec: ListenerS
             f"{name} returns records for other topics, which is for delivery=Delivery.EXACTLY_ONCE; for less, send "
             "with app.producer"
         )
-    if spec.workers is not None:
+    if spec.workers is not None or is_async:
         raise ConfigurationError(
-            f"{name} returns records for other topics, and those of a pool of workers are not sent; leave workers out, "
-            "or run several processes"
+            f"{name} returns records for other topics, and those of a pool are not sent; make it a plain 'def' without "
+            "workers, and run several processes"
         )
     if spec.topics.partitions:
         raise ConfigurationError(
@@ -190,6 +202,8 @@ class ListenerSpec:
     mirror: bool = _DEFAULT.mirror
     threads: ThreadCount = _DEFAULT.threads
     workers: ThreadCount | None = None
+    concurrency: Concurrency | None = None
+    timeout: TimeLimit | None = None
     ordering: Ordering = Ordering.PARTITION
     session_timeout: SessionTimeout = _DEFAULT.session_timeout
     on_assigned: Callback | None = None

@@ -24,6 +24,7 @@ __all__ = [
     "Answer",
     "ByteCount",
     "ClientConfig",
+    "Concurrency",
     "Count",
     "Hold",
     "Label",
@@ -32,6 +33,7 @@ __all__ = [
     "Seconds",
     "TablePrefix",
     "ThreadCount",
+    "TimeLimit",
     "argument",
     "c_string",
     "checked_text",
@@ -450,6 +452,12 @@ ClientConfig: TypeAlias = Annotated[Mapping[str, Any], Accepts("a mapping of lib
 
 ThreadCount: TypeAlias = Annotated[int, whole(1, 1000)]
 """The number of threads in one process."""
+
+Concurrency: TypeAlias = Annotated[int, whole(1, 10_000)]
+"""The number of coroutines that run at once."""
+
+TimeLimit: TypeAlias = Annotated[float, span(above=True)]
+"""A duration above zero: a number of seconds, or text with a unit."""
 
 # The shortest limit. With a shorter idle timeout, PostgreSQL ends every transaction between two statements.
 _LEAST = 0.05

@@ -255,7 +255,9 @@ class RegistryClient(SchemaRegistry):
         return [str(each) for each in answer]
 
     def after_fork(self) -> None:
-        """Begin anew in a child: the socket belongs to the parent, and a thread that is not here may hold the lock."""
+        """Begin anew in a child: the socket is the parent's, and a thread that is not here may hold the lock."""
+        if self._connection is not None and self._connection.sock is not None:
+            os.close(self._connection.sock.detach())  # without a word to the registry, with which the parent goes on
         self._asking, self._connection = threading.Lock(), None
 
     def close(self) -> None:

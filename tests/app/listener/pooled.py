@@ -1,7 +1,8 @@
-"""A process that runs a listener with a pool of workers, and the rows that it writes."""
+"""A process that runs a listener with a pool of workers or of coroutines, and the rows that it writes."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import time
@@ -29,8 +30,8 @@ def create(books: Books) -> None:
     )
 
 
-def consume(topic: Topic, books: Books, diary: Path) -> None:
-    """Run until caught up, and write into the diary what happens."""
+def consume(topic: Topic, books: Books, diary: Path, kind: str = "threads") -> None:
+    """Run until caught up, with threads or coroutines, and write into the diary what happens."""
 
     def note(event: Event) -> None:
         with diary.open("a", encoding="utf-8") as lines:
@@ -40,18 +41,26 @@ def consume(topic: Topic, books: Books, diary: Path) -> None:
     app = App({"bootstrap.servers": topic.bootstrap, "log_level": 0}, ledger, observers=[note])
     insert = text(f"INSERT INTO {books.prefix}seen (record_key, partition_id, place) VALUES (:key, :partition, :place)")
 
-    @app.listener(
+    def row(record: Record) -> Any:
+        return insert, {"key": int(record.key or b""), "partition": record.partition, "place": record.offset}
+
+    def see(record: Record) -> Any:
+        time.sleep(random.random() * LONGEST)
+        return row(record)
+
+    async def wait(record: Record) -> Any:
+        await asyncio.sleep(random.random() * LONGEST)
+        return row(record)
+
+    at_once = {"workers": WORKERS} if kind == "threads" else {"concurrency": WORKERS}
+    app.listener(
         topic.name,
         group=GROUP,
-        workers=WORKERS,
         ordering="key",
         batch=BatchBounds(count=500, age=0),
         session_timeout=SESSION_TIMEOUT,
-    )
-    def see(record: Record) -> Any:
-        time.sleep(random.random() * LONGEST)
-        return insert, {"key": int(record.key or b""), "partition": record.partition, "place": record.offset}
-
+        **at_once,
+    )(see if kind == "threads" else wait)
     app.run(until_caught_up=True)
     ledger.close()
     os._exit(0)  # without waiting for threads of the client

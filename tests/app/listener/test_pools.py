@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Producer
 from tests.app.listener.books import Books
 from tests.app.listener.pooled import consume, create
@@ -14,11 +15,12 @@ from tests.processes import running
 
 from tidegate.sandbox import Kafka, Postgres
 
-RECORDS, PARTITIONS, KEYS, KILLS = 24_000, 4, 200, 4
+RECORDS, PARTITIONS, KEYS, KILLS = 16_000, 4, 200, 3
 
 
+@pytest.mark.parametrize("kind", ["threads", "coroutines"])
 def test_a_pool_that_is_killed_again_and_again_writes_every_record_once_and_those_of_a_key_in_order(
-    kafka: Kafka, postgres: Postgres, tmp_path: Path
+    kafka: Kafka, postgres: Postgres, tmp_path: Path, kind: str
 ) -> None:
     diary = tmp_path / "diary"
     topic = Topic.create(kafka.bootstrap, PARTITIONS)
@@ -35,10 +37,10 @@ def test_a_pool_that_is_killed_again_and_again_writes_every_record_once_and_thos
 
     under_way = 0
     for kill in range(1, KILLS + 1):
-        with running(consume, topic, books, diary) as child:
+        with running(consume, topic, books, diary, kind) as child:
             wait_until(lambda share=kill: sum(books.positions().values()) > RECORDS * share // (KILLS + 2), "progress")
             under_way += child.exitcode is None
-    with running(consume, topic, books, diary) as child:
+    with running(consume, topic, books, diary, kind) as child:
         child.join(PATIENCE)
         assert child.exitcode == 0, diary.read_text(encoding="utf-8")[-8000:]
     assert under_way > 1, "they were done before they could be killed"

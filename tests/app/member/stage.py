@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -149,12 +150,14 @@ class Stage:
         self._admin = AdminClient(self.kafka)
         self._producer = self._new_producer()
         self._running: list[Running] = []
+        self._lifespans = ExitStack()
 
     def close(self) -> None:
         for running in self._running:
             running.member.stop()
         for running in self._running:
             running._thread.join(PATIENCE)
+        self._lifespans.close()
         self.ledger.close()
         self._engine.dispose()
 
@@ -288,6 +291,7 @@ class Stage:
             del client["heartbeat.interval.ms"]  # the broker's to say
         app = App(client, settings.pop("ledger", self.ledger), settings=Settings())
         app.listener(topics, **{"group": GROUP, "session_timeout": 6.0, **settings})(function)
+        self._lifespans.enter_context(app._lifespan)
 
         def make(tell: Callable[[Event], None]) -> Member:
             app.observers.add(tell)

@@ -1,8 +1,11 @@
-"""Listeners with a pool of workers, on a real broker."""
+"""Listeners with a pool of workers, or of coroutines, on a real broker."""
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import random
+import sys
 import threading
 import time
 from collections import defaultdict
@@ -76,8 +79,33 @@ def handler(stage: Stage) -> Iterator[Handler]:
         gate.set()
 
 
+KIND = "threads"
+
+
+@pytest.fixture(params=["threads", "coroutines"], autouse=True)
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What runs the handlers: every story is the same for both."""
+    monkeypatch.setattr(sys.modules[__name__], "KIND", request.param)
+    chosen: str = request.param
+    return chosen
+
+
+def awaited(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The handler as a coroutine that waits for it."""
+
+    @functools.wraps(handler)
+    async def handle(given: Any) -> Any:
+        return await asyncio.to_thread(handler, given)
+
+    return handle
+
+
 def listen(stage: Stage, handler: Callable[..., Any], topic: str, **settings: Any) -> Running:
-    return stage.listen(handler, topic, **{"workers": 4, "ordering": "key", **settings})
+    chosen = {"workers": 4, "ordering": "key", **settings}
+    if KIND == "coroutines":
+        handler = awaited(handler)
+        chosen["concurrency"] = chosen.pop("workers")
+    return stage.listen(handler, topic, **chosen)
 
 
 @pytest.mark.parametrize("ordering", ["key", "partition"])
