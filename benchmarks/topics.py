@@ -8,8 +8,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 __all__ = ["fill"]
 
 
-def fill(bootstrap: str, topic: str, count: int, partitions: int = 4) -> None:
-    """Create a topic and put ``count`` JSON records of about 100 bytes into it."""
+def fill(bootstrap: str, topic: str, count: int, partitions: int = 4, keys: int | None = None) -> None:
+    """Create a topic and put ``count`` JSON records of about 100 bytes into it, with so many different keys."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
     producer = Producer(
@@ -21,9 +21,10 @@ def fill(bootstrap: str, topic: str, count: int, partitions: int = 4) -> None:
             number % 997,
             number * 31 % 100_000,
         )
+        key = None if keys is None else b"%d" % (number % keys)
         while True:
             try:
-                producer.produce(topic, value, partition=number % partitions)
+                producer.produce(topic, value, key, partition=number % partitions)
                 break
             except BufferError:
                 producer.poll(0.05)
