@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyspark
 import pytest
 from pyspark.sql import SparkSession
 from tests.ports import refused_port
@@ -15,6 +14,7 @@ from tests.ports import refused_port
 from tidegate.errors import ConfigurationError
 from tidegate.java.runtime import find_java
 from tidegate.spark.session import SparkOptions, check_session, jars_of, open_session
+from tidegate.spark.versions import installed
 
 V1_SOURCES = "spark.sql.sources.useV1SourceList"
 
@@ -68,7 +68,7 @@ def test_sessions_start_without_a_word_and_the_second_has_nothing_of_the_first()
 def test_a_session_without_the_connector_is_told_what_is_missing() -> None:
     result = run(WITHOUT_CONNECTOR)
     assert "spark-sql-kafka-0-10 is missing" in result.stdout, result.stderr
-    assert "spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13" in result.stdout
+    assert f"spark.jars.packages={installed().coordinate.rpartition(':')[0]}:" in result.stdout
 
 
 def test_the_settings_are_those_that_a_pipeline_needs(spark: SparkSession) -> None:
@@ -94,12 +94,6 @@ def test_a_process_has_one_session_and_another_is_refused(spark: SparkSession) -
     assert open_session(SparkOptions()) is spark
     with pytest.raises(ConfigurationError, match=r"already \('tests' on local\[2\]\).*pass that session"):
         open_session(SparkOptions(master="local[7]"))
-
-
-def test_another_version_of_spark_is_refused(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyspark, "__version__", "3.5.4")
-    with pytest.raises(ConfigurationError, match=r"run on Spark 4\.0, and the PySpark here is 3\.5\.4"):
-        check_session(spark)
 
 
 @pytest.mark.parametrize(
@@ -132,16 +126,16 @@ def test_options_print_without_their_secrets() -> None:
 def test_java_is_looked_for_before_spark_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigurationError, match="there is no bin/java"):
-        find_java("Spark 4")
+        find_java("Spark")
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigurationError, match="none on PATH"):
-        find_java("Spark 4")
+        find_java("Spark")
     java = tmp_path / "java"
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
     java.chmod(0o755)
     with pytest.raises(ConfigurationError, match=r"needs Java 17, and .* is Java 11"):
-        find_java("Spark 4")
+        find_java("Spark")
 
 
 @pytest.mark.parametrize("module", ["pyspark", "pandas"])
