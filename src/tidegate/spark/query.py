@@ -28,7 +28,7 @@ from tidegate.observe.events import Claimed, Observer, Observers, ObserversArgum
 from tidegate.spark.claims import Waiting
 from tidegate.spark.driver import BatchDone, Driver, PipelineTable, Writes
 from tidegate.spark.jobs import job
-from tidegate.spark.loop import check_columns, to_arrow
+from tidegate.spark.loop import check_columns
 from tidegate.spark.session import check_session, refuse_remote
 from tidegate.spark.spec import PipelineSpec
 from tidegate.spark.staging import MisfitRow, Offered, Staging, misfit_rows
@@ -308,7 +308,7 @@ class _Run:
     def _computed(self, rows: DataFrame, *, alone: bool) -> Offered:
         layout = self._table.layout
         if layout is not None:
-            check_columns(layout, to_arrow(rows.schema), self._spec.about)
+            check_columns(layout, installed().arrow_schema(rows.schema), self._spec.about)
         if alone or layout is None or self._table.is_local or set(rows.columns) - layout.by_name.keys():
             return Offered(None, installed().arrow_table(rows).combine_chunks().to_batches())
         return self._staging.offer(rows, layout, self._spec.collect)

@@ -15,6 +15,7 @@ from tidegate.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 __all__ = ["RENAMED", "VERSIONS", "SparkVersion", "check_versions", "installed", "supported"]
 
@@ -57,8 +58,14 @@ class SparkVersion:
             PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
     def arrow_table(self, frame: DataFrame) -> Any:
-        """Return the rows of a DataFrame as an Arrow table."""
+        """Return the rows of a DataFrame as an Arrow table. Its timestamps are in UTC."""
         return frame.toArrow()
+
+    def arrow_schema(self, schema: StructType) -> Any:
+        """Return a schema of Spark as that of an Arrow table. Its timestamps are in UTC."""
+        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - an extra
+
+        return to_arrow_schema(schema)
 
     def check_python(self) -> None:
         """Raise if PySpark does not run on this Python."""
@@ -82,9 +89,8 @@ class _Spark35(SparkVersion):
 
     def arrow_table(self, frame: DataFrame) -> Any:
         import pyarrow as pa  # noqa: PLC0415 - an extra
-        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 
-        schema = to_arrow_schema(frame.schema)
+        schema = self.arrow_schema(frame.schema)
         batches = frame._collect_as_arrow()  # type: ignore[operator, unused-ignore]
         return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
 
@@ -94,6 +100,15 @@ class _Spark35(SparkVersion):
                 f"PySpark 3.5 imports distutils, which Python {sys.version_info.major}.{sys.version_info.minor} does "
                 "not have; run Python 3.11, or: pip install setuptools"
             )
+
+
+class _Spark42(SparkVersion):
+    """Spark 4.2, where schemas have to say the time zone of timestamps."""
+
+    def arrow_schema(self, schema: StructType) -> Any:
+        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - an extra
+
+        return to_arrow_schema(schema, timezone="UTC")  # type: ignore[call-arg, unused-ignore]
 
 
 def _spark_home() -> str:
@@ -109,7 +124,7 @@ VERSIONS: Mapping[str, SparkVersion] = {
         _Spark35("3.5", "3.5.7", scala="2.12", batch_limit=(_RECORDS_PER_BATCH, "10000", "1000")),
         SparkVersion("4.0", "4.0.0"),
         SparkVersion("4.1", "4.1.1"),
-        SparkVersion("4.2", "4.2.0"),
+        _Spark42("4.2", "4.2.0"),
     )
 }
 
