@@ -256,7 +256,7 @@ def test_a_driver_that_is_killed_between_both_commits_repeats_nothing(place: Pla
     for number in range(3):
         query.put(number, orders(number))
     with driver(place, query, statements=1_000_000) as killed:
-        _, errors = killed.communicate(timeout=90)
+        _, errors = killed.communicate(timeout=240)
     assert killed.returncode == -signal.SIGKILL, errors
     assert place.ledger.read(NAME).positions[query.source].next_offset == 2
     assert not (query.checkpoint / "commits" / "1").exists()
@@ -275,7 +275,7 @@ def test_a_driver_that_is_killed_at_any_statement_loses_and_repeats_nothing(
         mine = query.beside(f"killed-at-{statements}")
         own = Place(place.url)
         with driver(own, mine, statements=statements, collect=collect) as killed:
-            _, errors = killed.communicate(timeout=120)
+            _, errors = killed.communicate(timeout=240)
         assert killed.returncode == -signal.SIGKILL, errors
         is_over = own.ledger.read(NAME).positions[mine.source].next_offset == 2
         mine.run(into(own, collect=collect))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 from tests.ports import refused_port
 
 from tidegate.errors import ConfigurationError
+from tidegate.java.jars import Jars
 from tidegate.java.runtime import find_java
 from tidegate.spark.session import SparkOptions, check_session, jars_of, open_session
 from tidegate.spark.versions import installed
@@ -185,3 +187,31 @@ def test_a_master_that_does_not_answer_is_an_error_at_once(monkeypatch: pytest.M
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     with pytest.raises(ConfigurationError, match="no Spark master answers at spark://127.0.0.1"):
         open_session(SparkOptions(f"spark://127.0.0.1:{refused_port()}"))
+
+
+def test_a_dependency_that_cannot_be_found_is_replaced_by_the_spare_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = tmp_path / "repository"
+    for name, version, needs in (("till", "2.0", "drawer"), ("drawer", "1.0", None), ("lamp", "2.0", "bulb")):
+        folder = repository / "org" / "shop" / name / version
+        folder.mkdir(parents=True)
+        with zipfile.ZipFile(folder / f"{name}-{version}.jar", "w"):
+            pass
+        dependency = f"<groupId>org.shop</groupId><artifactId>{needs}</artifactId><version>2.0</version>"
+        (folder / f"{name}-{version}.pom").write_text(
+            f"<project><modelVersion>4.0.0</modelVersion><groupId>org.shop</groupId><artifactId>{name}</artifactId>"
+            f"<version>{version}</version>"
+            f"{f'<dependencies><dependency>{dependency}</dependency></dependencies>' if needs else ''}</project>"
+        )
+    settings = tmp_path / "ivysettings.xml"
+    settings.write_text(
+        '<ivysettings><settings defaultResolver="here"/><resolvers>'
+        f'<ibiblio name="here" m2compatible="true" root="{repository.as_uri()}/"/></resolvers></ivysettings>'
+    )
+    monkeypatch.setenv("TIDEGATE_CACHE", str(tmp_path / "cache"))
+    spare = "org.shop:drawer:1.0"
+    fetched = Jars("till", ("org.shop:till:2.0",), "a shop", spare=spare).fetched(str(settings))
+    assert {jar.name for jar in fetched.glob("*.jar")} == {"till-2.0.jar", "drawer-1.0.jar"}
+    with pytest.raises(ConfigurationError, match="could not be fetched"):
+        Jars("lamp", ("org.shop:lamp:2.0",), "a shop", spare=spare).fetched(str(settings))
