@@ -6,6 +6,7 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 DEMO_ARGS ?=
 MODEL_ARGS ?=
+MATRIX ?=
 
 LOCK := .venv/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
@@ -13,13 +14,15 @@ LOCK := .venv/bin/uv pip compile --quiet --no-config --universal --python-versio
 # Tests, demo and benchmarks start hundreds of programs: each would compile the package anew if that were not kept.
 export PYTHONDONTWRITEBYTECODE :=
 
+SPARKS := 3.5 4.0 4.1 4.2
+
 BASE ?= HEAD
 WHAT ?=
 
 CHECKS := types house lint
 TWO_AT_ONCE = $(MAKE) --no-print-directory --jobs=2 --output-sync
 
-.PHONY: help setup demo check test bench pairs chaos docs values screenshots lock wheel clean
+.PHONY: help setup demo check test matrix bench pairs chaos docs values screenshots lock wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +60,9 @@ test: $(READY) ## Everything: check, then all tests on real servers (PYTEST_ARGS
 	@$(TWO_AT_ONCE) $(CHECKS) classes collected
 	$(RUN) pytest -n 6 --dist worksteal --ignore=tests/house $(PYTEST_ARGS)
 
+matrix: $(READY) ## The tests of Spark on each version that is supported, an hour (MATRIX="3.5 4.2" picks, PYTHON=python3.12)
+	MATRIX="$(MATRIX)" PYTHON="$(PYTHON)" $(RUN) tools.spark_matrix $(PYTEST_ARGS)
+
 .PHONY: model
 model: $(READY) ## Check the protocol's TLA+ model, in docs/model (MODEL_ARGS="--mutants --deep" passes through)
 	$(RUN) tests.model $(MODEL_ARGS)
@@ -86,6 +92,8 @@ lock: $(READY) ## Pin the newest allowed versions of all Python packages, with h
 	$(LOCK) --upgrade --extra dev --output-file requirements/dev.txt pyproject.toml
 	$(LOCK) --upgrade --constraint requirements/dev.txt --output-file requirements/build.txt requirements/build.in
 	$(LOCK) --upgrade --constraint requirements/dev.txt --extra spark --output-file requirements/demo.txt pyproject.toml requirements/demo.in
+	for version in $(SPARKS); do echo "pyspark==$$version.*" | \
+		$(LOCK) --upgrade --output-file requirements/spark-$$version.txt - || exit; done
 
 wheel: $(READY) ## Build the wheel into dist/
 	$(RUN) hatchling build -t wheel -d dist

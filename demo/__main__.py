@@ -20,7 +20,7 @@ from demo.trial import Trial
 from tidegate import Delivery, TidegateError
 from tidegate.java.downloads import show_downloads
 from tidegate.sandbox import Kafka
-from tidegate.spark.session import DEFAULT_CONNECTOR, jars_of
+from tidegate.spark.session import connector_jars
 
 _BATCHES = 30  # so many that no driver is done before its kill
 
@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _prepare() -> None:
     """Fetch Spark's connector, and keep Spark's classes in a file: each of its starts takes five seconds less."""
-    jars_of(DEFAULT_CONNECTOR)
+    connector_jars()
     if "SPARK_SUBMIT_OPTS" not in os.environ:  # or else the user has chosen how Java starts
         spark_classes.make()
 

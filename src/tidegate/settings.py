@@ -498,10 +498,10 @@ class RunSettings(Masked):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SparkSettings(Masked):
-    """The Spark session of a pipeline; ``conf`` is passed to the session unchanged."""
+    """The Spark session of a pipeline; ``connector`` is as in ``SparkOptions``, and ``conf`` is passed on unchanged."""
 
     master: Label = "local[*]"
-    connector: Label | None = None
+    connector: Label | None = "auto"
     name: Label | None = None
     conf: Mapping[str, Any] = field(default_factory=dict)
 

@@ -18,7 +18,7 @@ import pytest
 
 from tidegate.java.cache import cache_directory
 from tidegate.sandbox.jars import kafka_jars
-from tidegate.spark.session import DEFAULT_CONNECTOR, jars_of
+from tidegate.spark.session import connector_jars
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("Makefile", "pyproject.toml", "README.md", "LICENSE", "requirements", "tools", "demo", "src")
@@ -121,7 +121,7 @@ def processes_that_name(text: str) -> list[str]:
 @pytest.mark.chaos  # it downloads 600 MB
 def test_a_fresh_user_with_python_and_java_alone_sees_the_demo(home: Path) -> None:
     cache = home / ".cache" / "tidegate"
-    for folder in (kafka_jars(), jars_of(DEFAULT_CONNECTOR)[0].parent):
+    for folder in (kafka_jars(), connector_jars()[0].parent):
         link_tree(folder, cache / folder.relative_to(cache_directory()))
     own(home)
     done = make_demo(home)

@@ -68,8 +68,17 @@ def check_java(*, is_needed: bool) -> Finding:
 
 def check_spark() -> Iterator[Finding]:
     """Check what a pipeline needs in addition to Java."""
-    missing = check_extra("spark", "pyspark", "a pipeline")
-    yield missing or Finding.ok("packages", f"pyspark {version('pyspark')}")
+    if missing := check_extra("spark", "pyspark", "a pipeline"):
+        yield missing
+        return
+    from tidegate.spark.versions import installed  # noqa: PLC0415 - Spark is large
+
+    try:
+        installed()
+        yield Finding.ok("packages", f"pyspark {version('pyspark')}")
+    except ConfigurationError as error:
+        said, _, advice = str(error).partition("; ")
+        yield Finding.fault("packages", said, advice)
 
 
 @dataclass(frozen=True)

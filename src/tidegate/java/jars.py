@@ -49,7 +49,8 @@ class Jars:
     ``folder`` is their folder inside the cache. ``coordinates`` are ``group:artifact:version``. ``needed_by`` names the
     program that needs them, for errors about Java. ``excluded`` is a group whose jars are left out. ``archive`` is the
     classifier of a ``tar.gz`` that already holds all dependencies: it is downloaded instead of jars, and unpacked.
-    ``otherwise`` is advice in the error message for a machine without a network.
+    ``spare`` takes the place of a dependency of its name that cannot be found. ``otherwise`` is advice in the error
+    message for a machine without a network.
     """
 
     folder: str
@@ -57,6 +58,7 @@ class Jars:
     needed_by: str
     excluded: str | None = None
     archive: str | None = None
+    spare: str | None = None
     otherwise: str = ""
 
     def fetched(self, settings: str | None = None, *, unless: Callable[[Path], bool] = lambda _: False) -> Path:
@@ -85,6 +87,8 @@ class Jars:
         settings = str(_without_poms(staging, settings)) if self.archive else settings
         with downloading(f"{name} {version}") as tell:
             status, output = self._run_ivy(staging, settings, tell)
+            if self.spare is not None and _is_missed(self.spare, output):
+                status, output = self._run_ivy(staging, settings, tell, self.spare)
             if status != "0" or not (jars / file).exists():
                 tail = "\n".join([line for line in output.splitlines() if line.strip()][-_TAIL_LINES:])
                 raise ConfigurationError(
@@ -101,9 +105,11 @@ class Jars:
             jar.unlink()
         return jars
 
-    def _run_ivy(self, staging: Path, settings: str | None, tell: Callable[[str], None]) -> tuple[str, str]:
+    def _run_ivy(
+        self, staging: Path, settings: str | None, tell: Callable[[str], None], spare: str | None = None
+    ) -> tuple[str, str]:
         module = staging / "ivy.xml"
-        module.write_text(self._module())
+        module.write_text(self._module(spare))
         pattern = f"{staging}/jars/[artifact]-[revision](-[classifier]).[ext]"
         command = [str(find_java(self.needed_by)), "-jar", str(_IVY), "-cache", str(staging / "ivy")]
         command += ["-settings", settings] if settings else []
@@ -130,8 +136,8 @@ class Jars:
         is_late = code < 0 and time.monotonic() - began >= _FETCH_SECONDS
         return f"no end after {_FETCH_SECONDS:g} s" if is_late else str(code), output
 
-    def _module(self) -> str:
-        """Return the Ivy module file that lists the dependencies."""
+    def _module(self, spare: str | None) -> str:
+        """Return the Ivy module file that lists the dependencies, one of them replaced by the spare one."""
         lines = []
         for coordinate in self.coordinates:
             org, name, version = map(quoteattr, coordinate.split(":"))
@@ -139,6 +145,9 @@ class Jars:
             what = f"{whole}{quoteattr(self.archive)}/></dependency>" if self.archive else "/>"
             lines.append(f"<dependency org={org} name={name} rev={version} conf='default->default'{what}")
         lines += [f"<exclude org={quoteattr(self.excluded)}/>"] if self.excluded else []
+        if spare is not None:
+            org, name, version = map(quoteattr, spare.split(":"))
+            lines.append(f"<override org={org} module={name} rev={version}/>")
         return (
             "<ivy-module version='2.0' xmlns:m='http://ant.apache.org/ivy/maven'>"
             "<info organisation='tidegate' module='jars'/>"
@@ -166,6 +175,12 @@ def _without_poms(staging: Path, given: str | None) -> Path:
     written = staging / "settings.xml"
     written.write_text(ElementTree.tostring(root, encoding="unicode"))
     return written
+
+
+def _is_missed(coordinate: str, output: str) -> bool:
+    """Whether Ivy says that no release of this dependency, or not the right one, could be found."""
+    org, name, _ = coordinate.split(":")
+    return re.search(rf"{re.escape(f'{org}#{name};')}\S+: not found", output) is not None
 
 
 def _followed(ivy: subprocess.Popen[str], tell: Callable[[str], None]) -> str:

@@ -52,7 +52,7 @@ class _Node(Server):
         self._page_port = None
 
     def _check(self) -> None:
-        find_java("Spark 4")
+        find_java("Spark")
         _spark_home()
 
     def _initialise(self) -> None:

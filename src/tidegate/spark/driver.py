@@ -34,6 +34,7 @@ from tidegate.spark.rows import FixedTable, Made, RowWise
 from tidegate.spark.spec import WriteSpec
 from tidegate.spark.staging import RowRefused, Staged, Staging
 from tidegate.spark.transforms import Transformed
+from tidegate.spark.versions import installed
 from tidegate.spark.writer import Writing, line_of
 from tidegate.tables.layout import Layout
 from tidegate.tables.registry import database_of
@@ -274,7 +275,7 @@ class Driver:
         self._staging.close()
 
     def _collected(self, transformed: Transformed) -> list[Rows]:
-        batches = transformed.rows.toArrow().combine_chunks().to_batches()
+        batches = installed().arrow_table(transformed.rows).combine_chunks().to_batches()
         rows = self._destination.made(lambda target: [target.fit(each) for each in batches])
         for each in rows:
             if each.misfits:

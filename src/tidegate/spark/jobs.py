@@ -14,6 +14,7 @@ from tidegate.spark.executor import RESULT, ExecutorCommit, TaskResult
 from tidegate.spark.plans import refuse_exchange
 from tidegate.spark.records import RAW, Sizes, raw_records
 from tidegate.spark.rows import RowWise
+from tidegate.spark.versions import installed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,7 +62,7 @@ class SparkJobs(RecordJobs):
         """Return the records of the spans."""
         frame = rowwise.frame(self.raw(spans))
         self._refuse_exchange(frame, rowwise)
-        table = frame.toArrow()
+        table = installed().arrow_table(frame)
         batches = table.combine_chunks().to_batches()
         return Collected(batches, _counted(table), _sizes(batches, rowwise))
 

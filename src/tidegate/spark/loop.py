@@ -22,14 +22,14 @@ from tidegate.spark.rows import Expressions, Plain
 from tidegate.spark.spec import PipelineSpec
 from tidegate.spark.staging import LoadFailed
 from tidegate.spark.transforms import Transforming, expressions_of, parsing_of, rowwise_of, view_of
+from tidegate.spark.versions import installed
 from tidegate.tables.fit import check_schema
 from tidegate.tables.layout import Layout, refuse_generated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
-__all__ = ["UNKNOWN", "Loop", "MicroBatches", "check_columns", "expected_bytes", "plan", "to_arrow"]
+__all__ = ["UNKNOWN", "Loop", "MicroBatches", "check_columns", "expected_bytes", "plan"]
 
 
 UNKNOWN = 1024.0
@@ -105,7 +105,7 @@ class MicroBatches:
         with job(f"pipeline of group {self._spec.group!r}"):
             raw = self._jobs.raw(nothing)
             rows = made.rows(raw)
-            schema = to_arrow(rows.schema)
+            schema = installed().arrow_schema(rows.schema)
             if isinstance(made, Expressions):
                 refuse_generators(rows, self._spec.about)
                 refuse_exchange(made.frame(raw), self._spec.about)
@@ -157,13 +157,6 @@ class MicroBatches:
         else:
             made = expressions_of(self._spec, layout)
             self._transforming = Transforming(made.parsing, made.view, made.apply)
-
-
-def to_arrow(schema: StructType) -> Any:
-    """Convert a Spark schema to an Arrow schema."""
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - an extra
-
-    return to_arrow_schema(schema)
 
 
 def check_columns(layout: Layout, schema: Any, about: str) -> None:

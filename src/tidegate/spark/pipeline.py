@@ -29,7 +29,7 @@ from tidegate.spark.jobs import SparkJobs
 from tidegate.spark.kafka_options import client_settings, kafka_options
 from tidegate.spark.loop import Loop, MicroBatches
 from tidegate.spark.report import BatchReport, Report
-from tidegate.spark.session import DEFAULT_CONNECTOR, SparkOptions, check_session, open_session
+from tidegate.spark.session import SparkOptions, check_session, open_session, refuse_remote
 from tidegate.spark.spec import PipelineSpec, Transform, ValueFormat
 from tidegate.tables.debezium_format import DebeziumFormat
 from tidegate.tables.route import OneTableArgument
@@ -44,6 +44,7 @@ __all__ = ["Pipeline", "configured", "opened"]
 
 
 def _spark(given: Any) -> Any:
+    refuse_remote(given)
     is_session = hasattr(given, "sparkContext") and hasattr(given, "read")
     return given if (isinstance(given, SparkOptions) or is_session) and not isinstance(given, type) else None
 
@@ -272,7 +273,7 @@ def configured(
         per_batch=run.per_batch,
         spark=SparkOptions(
             master=settings.spark.master,
-            connector=settings.spark.connector or DEFAULT_CONNECTOR,
+            connector=settings.spark.connector,
             conf=settings.spark.conf,
             name=settings.spark.name or f"tidegate {settings.group}",
         ),

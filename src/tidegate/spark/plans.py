@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidegate.errors import ConfigurationError
 from tidegate.spark.records import ERROR
+from tidegate.spark.versions import RENAMED
 from tidegate.tables.table import Mode, Table
 
 if TYPE_CHECKING:
@@ -339,7 +340,8 @@ def _id(named: Any) -> int:
 
 
 def _name(node: Any) -> str:
-    return str(node.getClass().getName()).rpartition(".")[2]
+    name = str(node.getClass().getName()).rpartition(".")[2]
+    return RENAMED.get(name, name)
 
 
 def _children(node: Any) -> list[Any]:

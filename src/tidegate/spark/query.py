@@ -28,10 +28,11 @@ from tidegate.observe.events import Claimed, Observer, Observers, ObserversArgum
 from tidegate.spark.claims import Waiting
 from tidegate.spark.driver import BatchDone, Driver, PipelineTable, Writes
 from tidegate.spark.jobs import job
-from tidegate.spark.loop import check_columns, to_arrow
-from tidegate.spark.session import check_session
+from tidegate.spark.loop import check_columns
+from tidegate.spark.session import check_session, refuse_remote
 from tidegate.spark.spec import PipelineSpec
 from tidegate.spark.staging import MisfitRow, Offered, Staging, misfit_rows
+from tidegate.spark.versions import installed
 from tidegate.tables.feed import Source
 from tidegate.tables.json_format import JsonFormat
 from tidegate.tables.route import OneTableArgument
@@ -115,6 +116,7 @@ class ExactlyOnce:
 
     def __call__(self, rows: DataFrame, number: int) -> None:
         """Write the rows of a batch, unless they are written. Spark calls this."""
+        refuse_remote(rows.sparkSession)
         stream = _Stream(rows, self.spec.about)
         with self._starting:
             run = self._runs.get(stream.run_id)
@@ -165,12 +167,13 @@ class _Stream(Signal):
         session: Any = rows.sparkSession
         self._about = about
         self._session: Any = session._jsparkSession
+        self._jvm: Any = session._jvm
         # The session of a batch is a clone, which does not know the query; all sessions share the list of queries.
         self.query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId")
         if self.query_id is None:
             raise ConfigurationError(f"{about}: it is called by Spark; give it to foreachBatch")
         queries = self._session.sharedState().activeStreamingQueries()
-        self._query: Any = queries.get(session._jvm.java.util.UUID.fromString(self.query_id))
+        self._query: Any = queries.get(self._jvm.java.util.UUID.fromString(self.query_id))
         self.run_id = str(self._query.runId())
 
     def check(self) -> None:
@@ -200,6 +203,11 @@ class _Stream(Signal):
             return hashlib.blake2b(bytes(file.readAllBytes()), digest_size=16).hexdigest()
         finally:
             file.close()
+
+    def has_state(self, number: int) -> bool:
+        """Return whether the checkpoint of the query has state."""
+        root = self._query.offsetLog().batchIdToPath(number).getParent().getParent()
+        return bool(root.getFileSystem(self._files).exists(self._jvm.org.apache.hadoop.fs.Path(root, "state")))
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the query ends, or for the time given; return whether it has been stopped."""
@@ -256,6 +264,10 @@ class _Run:
         due: list[bool] = []
         self._until_done(number, lambda: due.append(self._is_due(span)))
         if not due[-1]:
+            if self._stream.has_state(number):
+                # Spark 4.2 ends a query when a batch leaves its state as it was.
+                with job(self._spec.about):
+                    rows.write.format("noop").mode("overwrite").save()
             return
         self._upkeep.look()
         alone = False
@@ -296,9 +308,9 @@ class _Run:
     def _computed(self, rows: DataFrame, *, alone: bool) -> Offered:
         layout = self._table.layout
         if layout is not None:
-            check_columns(layout, to_arrow(rows.schema), self._spec.about)
+            check_columns(layout, installed().arrow_schema(rows.schema), self._spec.about)
         if alone or layout is None or self._table.is_local or set(rows.columns) - layout.by_name.keys():
-            return Offered(None, rows.toArrow().combine_chunks().to_batches())
+            return Offered(None, installed().arrow_table(rows).combine_chunks().to_batches())
         return self._staging.offer(rows, layout, self._spec.collect)
 
     def _letter(self, number: int, misfit: MisfitRow) -> FailedRecord:

@@ -231,7 +231,7 @@ class Parsing(Portable):
         """Return the raw records with the parsed columns."""
         from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - executors do not need it
 
-        return raw.mapInArrow(self._parsed, from_arrow_schema(self._schema))
+        return raw.mapInArrow(self._parsed, from_arrow_schema(self._schema, prefer_timestamp_ntz=False))
 
     def _parsed(self, batches: Iterable[Any]) -> Iterator[Any]:
         ready_worker()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
 import os
 import re
 import shlex
@@ -26,12 +25,25 @@ from tidegate.errors import ConfigurationError
 from tidegate.java.jars import Jars, pyspark_jars
 from tidegate.java.runtime import find_java
 from tidegate.settings import SparkSettings
+from tidegate.spark.versions import SparkVersion, check_versions, installed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DEFAULT_CONNECTOR", "Errors", "SparkOptions", "check_session", "jars_of", "launched", "open_session"]
+__all__ = [
+    "Errors",
+    "SparkOptions",
+    "check_session",
+    "connector_jars",
+    "jars_of",
+    "launched",
+    "open_session",
+    "refuse_remote",
+]
 
+
+_SPARE = "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0"
+"""Some mirrors lack newer releases. Connectors up to 4.2 run with this one."""
 
 _COORDINATE = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+")
 _VERSIONED = re.compile(r"(?P<name>.+?)-\d.*\.jar")
@@ -44,8 +56,9 @@ def jars_of(coordinate: str, settings: str | None = None) -> list[Path]:
     jars = Jars(
         f"spark/{coordinate.replace(':', '_')}",
         (coordinate,),
-        needed_by="Spark 4",
+        needed_by="Spark",
         excluded="org.apache.hadoop",  # Spark has it, and the connector would fetch another 50 MB copy
+        spare=_SPARE,
         otherwise="Without any, fetch them elsewhere and give their paths, separated by commas, instead of the name. ",
     )
     return sorted(jars.fetched(settings, unless=_is_sparks_own).glob("*.jar"))
@@ -60,14 +73,13 @@ def _artifact(jar: Path) -> str:
     return match["name"] if match else jar.stem
 
 
-DEFAULT_CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
-"""Spark's own connector to Kafka. It fits every Spark 4.0 release."""
+def connector_jars(settings: str | None = None) -> list[Path]:
+    """Return the jars of Spark's own connector to Kafka, in the release that fits the PySpark here."""
+    return jars_of(installed().coordinate, settings)
+
 
 _DEFAULT = SparkSettings()
-
-BYTES_PER_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
-MOST_BYTES_PER_BATCH = 8 << 20
-"""Bytes of records that a Python worker receives at once. Making rows of them takes several times as much memory."""
+_AUTO = "auto"
 
 _SECRETS = r"(?i)secret|passw|token|credential|access[.]?key|jaas|[.]pem$|keystore|truststore|ssl[.]key|ledger"
 _REFUSED = {
@@ -92,12 +104,13 @@ def _conf(given: Any) -> dict[str, Any] | None:
 class SparkOptions(Masked):
     """How a pipeline opens Spark: by default on this machine, with one task for each core.
 
-    ``connector`` is a Maven coordinate, which is fetched once; or the paths of the jars, separated by commas; or
-    ``None`` if the cluster already has them. ``conf`` holds Spark's own settings; they override Tidegate's.
+    ``connector`` is ``"auto"`` for the one that fits the PySpark here, or a Maven coordinate: it is fetched once. Or it
+    is the paths of the jars, separated by commas; or ``None`` if the cluster already has them. ``conf`` holds Spark's
+    own settings; they override Tidegate's.
     """
 
     master: Label = _DEFAULT.master
-    connector: Label | None = DEFAULT_CONNECTOR
+    connector: Label | None = _DEFAULT.connector
     conf: Annotated[Mapping[str, str | int | float | bool], Accepts("a mapping of Spark's settings", _conf)] = field(
         default_factory=dict
     )
@@ -110,6 +123,8 @@ class SparkOptions(Masked):
                 raise ConfigurationError(f"conf: {key!r} is not a setting of Spark: those begin with 'spark.'")
             if reason := _REFUSED.get(key):
                 raise ConfigurationError(f"conf: the Spark setting {key!r} is refused: {reason}")
+        if _text(self.conf.get(_ANSI, True)).lower() != "true":
+            raise ConfigurationError(f"conf: {_ANSI} has to be on: {_HIDDEN}")
 
     @property
     def local(self) -> bool:
@@ -128,7 +143,8 @@ class SparkOptions(Masked):
         """Return all settings that Spark is started with. Fetches the connector."""
         own = {key: _text(value) for key, value in self.conf.items()}
         jars = [own.pop("spark.jars", ""), *map(str, self._connector_jars(own))]
-        settings = {**_DEFAULTS, **self._on_this_machine(), **own}
+        limit, _, most = installed().batch_limit
+        settings = {limit: most, **_DEFAULTS, **self._on_this_machine(), **own}
         settings["spark.master"], settings["spark.app.name"] = self.master, self.name
         settings["spark.jars"] = ",".join(filter(None, jars))
         for key in ("spark.redaction.regex", "spark.sql.redaction.options.regex"):
@@ -139,8 +155,11 @@ class SparkOptions(Masked):
     def _connector_jars(self, conf: Mapping[str, str]) -> list[Path]:
         if self.connector is None or "spark-sql-kafka" in conf.get("spark.jars.packages", ""):
             return []
+        ivy = conf.get("spark.jars.ivySettings")
+        if self.connector == _AUTO:
+            return connector_jars(ivy)
         if not self.connector.endswith(".jar"):
-            return jars_of(self.connector, conf.get("spark.jars.ivySettings"))
+            return jars_of(self.connector, ivy)
         jars = [Path(path.strip()) for path in self.connector.split(",")]
         for jar in jars:
             if not jar.is_file():
@@ -167,16 +186,20 @@ class SparkOptions(Masked):
         )
 
 
+_ANSI = "spark.sql.ansi.enabled"
+_HIDDEN = (
+    "without it, sums that overflow and values that cannot be cast become wrong numbers and nulls without an error"
+)
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
+    _ANSI: "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # The list omits kafka: the older interface would convert each row once more.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
     "spark.python.worker.reuse": "true",
-    BYTES_PER_BATCH: str(MOST_BYTES_PER_BATCH),
     # Executors keep a consumer for each partition that they read, from one micro-batch to the next.
     "spark.kafka.consumer.cache.capacity": "512",
     # The records of a micro-batch with a transform are cached for a second or two; compressing them would take longer.
@@ -186,7 +209,7 @@ _DEFAULTS = {
 }
 
 
-def _text(value: str | float | bool) -> str:
+def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -253,9 +276,10 @@ def launched(conf: Mapping[str, str]) -> tuple[Any, Errors | None]:
 def _properties(conf: Mapping[str, str]) -> Iterator[None]:
     """Pass the settings in a file. PySpark would put them into the process's arguments, which every user can read."""
     before = os.environ.get(_SUBMIT_ARGS)
+    spark = installed()
     text = "".join(f"{_escaped(key, key=True)}={_escaped(text)}\n" for key, text in conf.items())
-    with _private_file(text) as file:
-        arguments = f"--properties-file {shlex.quote(str(file))} --load-spark-defaults {before or 'pyspark-shell'}"
+    with _private_file(spark.defaults() + text) as file:
+        arguments = f"--properties-file {shlex.quote(str(file))} {spark.arguments()} {before or 'pyspark-shell'}"
         os.environ[_SUBMIT_ARGS] = arguments
         try:
             yield
@@ -291,8 +315,6 @@ def _escaped(text: str, *, key: bool = False) -> str:
     return f"\\{escaped}" if escaped.startswith(" ") else escaped
 
 
-SUPPORTED = "4.0"
-_DEFAULT_BYTES_PER_BATCH = "268435456b"
 _V1_SOURCES = "spark.sql.sources.useV1SourceList"
 _PROBE_SECONDS = 120.0  # includes the time to start executors
 _NEEDED = {
@@ -304,44 +326,51 @@ _NEEDED = {
 _CONNECTOR_JAR = re.compile(r"spark-sql-kafka-0-10_(?P<scala>[\d.]+)-(?P<spark>\d+\.\d+)[\w.-]*\.jar")
 
 
+def refuse_remote(session: Any) -> None:
+    """Raise if a session is one of Spark Connect: its driver, and the JVM of that, are another process."""
+    if type(session).__module__.startswith("pyspark.sql.connect"):
+        raise ConfigurationError(
+            "this is a session of Spark Connect, and the driver of a pipeline, or of a query with ExactlyOnce, has to "
+            "be this process; open the session with a master (SparkOptions(master=…)) instead of a remote"
+        )
+
+
 def check_session(session: SparkSession, *, reads_kafka: bool = True) -> None:
     """Raise a :class:`ConfigurationError` that says what is missing, if a pipeline cannot run on this session.
 
-    ``reads_kafka``: it has to have the Kafka connector, which a query of the user's needs only for its own source.
+    ``reads_kafka``: it has to have the Kafka connector, and SQL that raises errors. A query of the user's needs the
+    connector only for its own source, and computes its rows as the user wants.
 
     Also removes ``kafka`` from the session's list of sources that are read through the older interface, and limits the
-    bytes of a batch for a Python worker unless the user has set a limit.
+    size of a batch for a Python worker unless the user has set a limit.
     """
-    if type(session).__module__.startswith("pyspark.sql.connect"):
-        raise ConfigurationError(
-            "this is a session of Spark Connect, and a pipeline's driver has to be this process; open the session with "
-            "a master (SparkOptions(master=…)) instead of a remote"
-        )
-    _check_version(session)
+    refuse_remote(session)
+    version = check_versions(session)
     if reads_kafka:
-        _check_connector(session)
+        _check_connector(session, version)
+        _check_ansi(session)
     sources = str(session.conf.get(_V1_SOURCES, "") or "")
     kept = [source for source in sources.split(",") if source.strip().lower() != "kafka"]
     if len(kept) < len(sources.split(",")):
         session.conf.set(_V1_SOURCES, ",".join(kept))
-    if session.conf.get(BYTES_PER_BATCH, None) in (None, _DEFAULT_BYTES_PER_BATCH):
-        session.conf.set(BYTES_PER_BATCH, str(MOST_BYTES_PER_BATCH))
+    limit, default, most = version.batch_limit
+    if session.conf.get(limit, None) in (None, default):
+        session.conf.set(limit, most)
     if not str(session.sparkContext.master).startswith("local["):
         _check_workers(session)
 
 
-def _check_version(session: SparkSession) -> None:
-    import pyspark  # noqa: PLC0415 - an extra
-
-    for version, whose in ((pyspark.__version__, "PySpark here"), (session.version, "Spark of this session")):
-        if not version.startswith(f"{SUPPORTED}."):
-            raise ConfigurationError(
-                f"pipelines run on Spark {SUPPORTED}, and the {whose} is {version}; run: pip install 'tidegate[spark]'"
-            )
+def _check_ansi(session: SparkSession) -> None:
+    if str(session.conf.get(_ANSI, "false")).lower() != "true":
+        raise ConfigurationError(
+            f'{_ANSI} is off in this Spark session; switch it on, by session.conf.set("{_ANSI}", True): {_HIDDEN}'
+        )
 
 
-def _check_connector(session: SparkSession) -> None:
+def _check_connector(session: SparkSession, version: SparkVersion) -> None:
     jvm: Any = session._jvm
+    scala = str(jvm.scala.util.Properties.versionNumberString())
+    fitting = f"spark-sql-kafka-0-10_{'.'.join(scala.split('.')[:2])}"
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     found = {}
     for name, jar in _NEEDED.items():
@@ -351,16 +380,15 @@ def _check_connector(session: SparkSession) -> None:
             raise ConfigurationError(
                 f"the Kafka connector is not complete on the class path of this Spark session: {jar} is missing. Let "
                 "the pipeline open the session (spark=SparkOptions(…)), or open yours with "
-                f"spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:{session.version}, in a new process"
+                f"spark.jars.packages=org.apache.spark:{fitting}:{session.version}, in a new process"
             ) from error
     source = found["spark-sql-kafka-0-10"].getProtectionDomain().getCodeSource()
     jar = str(source.getLocation().getPath()) if source is not None else ""
-    scala = str(jvm.scala.util.Properties.versionNumberString())
     match = _CONNECTOR_JAR.search(jar)
-    if match and (match["spark"] != SUPPORTED or not scala.startswith(match["scala"])):
+    if match and (match["spark"] != version.number or not scala.startswith(match["scala"])):
         raise ConfigurationError(
             f"the Kafka connector {match[0]} does not fit Spark {session.version} with Scala {scala}; take "
-            f"spark-sql-kafka-0-10_{'.'.join(scala.split('.')[:2])} in version {session.version}"
+            f"{fitting} in version {session.version}"
         )
 
 
@@ -432,8 +460,7 @@ def open_session(options: SparkOptions | None = None) -> SparkSession:
     An existing session of this process is reused if it was opened with the same options, or if these are the defaults.
     """
     context, builder = _pyspark()
-    from pyspark.logger import PySparkLogger  # noqa: PLC0415 - an extra
-
+    version = installed()
     options = options or SparkOptions()
     active = context._active_spark_context
     if active is not None and options not in (SparkOptions(), _machine.options):
@@ -445,12 +472,10 @@ def open_session(options: SparkOptions | None = None) -> SparkSession:
         session: SparkSession = builder.getOrCreate()
         check_session(session)
         return session
-    find_java("Spark 4")
+    find_java("Spark")
     _check_master(options.master)
     settings = options.settings()
-    for chatty in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        # They print the stack of every query error, which is raised as well.
-        PySparkLogger.getLogger(chatty).setLevel(logging.CRITICAL)
+    version.quieten()
     with _python_of_the_workers(settings):
         session = _machine.start(settings)
     try:
