@@ -22,6 +22,8 @@ from .places import Place, feed
 
 ALL = Evolution(widen="widen", nullable="drop")
 WIDEN = Evolution(widen="widen")
+WORDS = {"character varying": "varchar", "numeric": "decimal", "int": "integer", "longtext": "text"}
+WORDS |= {"double precision": "double"}
 
 
 def types_in(place: Place, name: str) -> dict[str, str]:
@@ -32,14 +34,13 @@ def types_in(place: Place, name: str) -> dict[str, str]:
             f"FROM information_schema.columns WHERE table_name = '{name}'"
         ).all()
     found = {}
-    for column, kind, precision, scale, nullable, length in rows:
-        written = {"character varying": "varchar", "numeric": "decimal", "int": "integer", "double precision": "double"}
-        written |= {"longtext": "text"}
-        kind = written.get(kind, kind)
-        if kind == "decimal":
-            kind = f"decimal({precision},{scale})" if precision else "decimal"
-        kind += f"({length})" if kind == "varchar" and length else ""
-        found[column] = kind + ("" if nullable == "YES" else " not null")
+    for column, spelled, precision, scale, nullable, length in rows:
+        kind, bounds = WORDS.get(spelled, spelled), ""
+        if kind == "decimal" and precision:
+            bounds = f"({precision},{scale})"
+        if kind == "varchar" and length:
+            bounds = f"({length})"
+        found[column] = kind + bounds + ("" if nullable == "YES" else " not null")
     return found
 
 
@@ -59,7 +60,9 @@ REAL = {"postgres": "real", "mysql": "float"}
 
 
 def test_columns_become_wider_in_the_middle_of_a_batch(server: Place) -> None:
-    columns = f"id smallint PRIMARY KEY, n integer, d decimal(5,2), f {REAL[server.database]}, s varchar(5), x varchar(5)"
+    columns = (
+        f"id smallint PRIMARY KEY, n integer, d decimal(5,2), f {REAL[server.database]}, s varchar(5), x varchar(5)"
+    )
     name = server.create(columns)
     values: list[dict[str, Any]] = [
         {"id": 1, "n": 1, "d": 1.25, "f": 0.5, "s": "a", "x": "x"},
@@ -157,10 +160,10 @@ def test_a_column_of_a_primary_key_that_is_not_the_key_of_the_table_stays_not_nu
 
 def test_a_text_keeps_its_collation_its_default_and_its_comment(on_mysql: Place) -> None:
     name = on_mysql.create(
-        "id integer PRIMARY KEY, a varchar(5) CHARACTER SET latin1 COLLATE latin1_bin NOT NULL DEFAULT 'it''s, NOT NULL' "
-        "COMMENT 'a, b', b tinytext COLLATE utf8mb4_general_ci COMMENT 'NOT NULL', "
-        "c varbinary(4), e enum('x NOT NULL','y') NOT NULL DEFAULT 'y' COMMENT 'e', n int unsigned NOT NULL DEFAULT 7"
-        .replace("varchar(5)", "varchar(15)")
+        "id integer PRIMARY KEY, a varchar(15) CHARACTER SET latin1 COLLATE latin1_bin NOT NULL "
+        "DEFAULT 'it''s, NOT NULL' COMMENT 'a, b', b tinytext COLLATE utf8mb4_general_ci COMMENT 'NOT NULL', "
+        "c varbinary(4), e enum('x NOT NULL','y') NOT NULL DEFAULT 'y' COMMENT 'e', "
+        "n int unsigned NOT NULL DEFAULT 7"
     )
     values = [{"id": 1, "a": "a" * 20, "b": "é" * 200, "c": "AAAAAAAAAAAA", "e": None, "n": 2**33}, {"id": 2, "n": -1}]
     assert on_mysql.put(Table(name, evolve=ALL), values).misfits == ()
@@ -225,8 +228,10 @@ def test_a_column_that_a_view_needs_stays_and_the_database_is_not_asked_again_at
 
 
 def test_a_text_keeps_the_collation_that_decides_which_keys_are_equal(on_postgres: Place) -> None:
-    on_postgres.run("CREATE COLLATION IF NOT EXISTS no_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
-    name = on_postgres.create('id varchar(3) COLLATE no_case PRIMARY KEY, n smallint')
+    on_postgres.run(
+        "CREATE COLLATION IF NOT EXISTS no_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+    )
+    name = on_postgres.create("id varchar(3) COLLATE no_case PRIMARY KEY, n smallint")
     table = Table(name, key="id", mode="upsert", evolve=WIDEN)
     on_postgres.put(table, [{"id": "abc", "n": 1}, {"id": "ABCDEF", "n": 2}, {"id": "abcdef", "n": 3}])
     assert {(row[0].lower(), row[1]) for row in on_postgres.rows(name)} == {("abc", 1), ("abcdef", 3)}
@@ -244,7 +249,13 @@ def test_a_float_in_the_key_stays_because_equal_keys_would_differ_afterwards(ser
 def test_a_declared_type_is_the_widest_that_a_column_is_widened_to(server: Place, declared: str) -> None:
     name = server.create("id integer, d decimal(5,2), n smallint")
     table = Table(name, evolve=WIDEN, columns={"d": declared, "n": "integer"})
-    values = [{"id": 1, "d": 1}, {"id": 2, "d": 1234.5}, {"id": 3, "d": 1.123}, {"id": 4, "n": 1.5}, {"id": 5, "n": 2**50}]
+    values = [
+        {"id": 1, "d": 1},
+        {"id": 2, "d": 1234.5},
+        {"id": 3, "d": 1.123},
+        {"id": 4, "n": 1.5},
+        {"id": 5, "n": 2**50},
+    ]
     misfits = {misfit.place for misfit in server.put(table, values).misfits}
     assert misfits == ({2, 3} if declared == "decimal(9,2)" else {1, 3})
     assert types_in(server, name)["n"] == "bigint"
@@ -289,7 +300,8 @@ CUTS = settings(max_examples=12, deadline=None, suppress_health_check=list(Healt
 
 
 def test_the_table_its_types_and_its_misfits_do_not_depend_on_where_batches_end(server: Place) -> None:
-    columns = f"id smallint PRIMARY KEY, n smallint, d decimal(6,2), s varchar(4), f {REAL[server.database]}, r integer NOT NULL"
+    columns = "id smallint PRIMARY KEY, n smallint, d decimal(6,2), s varchar(4), r integer NOT NULL"
+    columns += f", f {REAL[server.database]}"
 
     @CUTS
     @given(values=st.lists(RECORD, min_size=2, max_size=12), seed=st.integers(0, 99))
@@ -370,7 +382,9 @@ def test_an_alteration_that_gets_no_lock_gives_up_in_time_and_works_later(server
 
 def test_a_login_that_may_not_alter_the_table_is_told_what_it_lacks(on_postgres: Place) -> None:
     name = on_postgres.create("id integer, n smallint")
-    on_postgres.run("DO $$ BEGIN CREATE ROLE narrow LOGIN PASSWORD 'narrow'; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+    on_postgres.run(
+        "DO $$ BEGIN CREATE ROLE narrow LOGIN PASSWORD 'narrow'; EXCEPTION WHEN duplicate_object THEN NULL; END $$"
+    )
     on_postgres.run(f"GRANT SELECT, INSERT ON {name} TO narrow")
     login = create_engine(on_postgres.engine.url.set(username="narrow", password="narrow"))
     with pytest.raises(LedgerDenied, match='login "narrow" may not alter it.*OWNER TO "narrow"'):

@@ -27,16 +27,26 @@ from tidegate.tables.reader import Reader
 from tidegate.tables.registry import database_of
 from tidegate.tables.rights import line_of
 from tidegate.tables.rows import Misfit, Rows
+from tidegate.tables.schema_format import SchemaFormat
 from tidegate.tables.table import Table
 from tidegate.tables.types import ColumnType, TypeName
 
-__all__ = ["Changes", "Trial", "TrialOfBatch", "TrialOfRecords", "alter", "changes_for", "refusals"]
+__all__ = ["Changes", "Trial", "TrialOfBatch", "TrialOfRecords", "alter", "changes_for", "refusals", "types_beside"]
 
 _INTEGERS = range(-(2**63), 2**63)
 _EXACT_IN_DOUBLE = 2**53
 _LEAST_LENGTH = 32  # of a text that becomes longer; then powers of two, so that a column is altered only a few times
 _DECIMAL = ColumnType(TypeName.DECIMAL)
 _SCALE = 30  # digits after the point that an unbounded decimal gets where every decimal has bounds
+
+
+def types_beside(form: Format, feed: Feed, names: Iterable[str], *, ignore_case: bool) -> dict[str, ColumnType | None]:
+    """Return the types that records show for their fields, for a table with these columns."""
+    if isinstance(form, SchemaFormat):
+        found = form.infer_beside(feed, names, ignore_case=ignore_case)
+    else:
+        found = form.infer(feed, None)
+    return {path[0]: kind for path, kind in found.items()}
 
 
 class Trial(Protocol):
@@ -65,12 +75,13 @@ class TrialOfRecords:
         one = self.feed.at([place])
         if self.sources is not None:
             paths = {name: source.path for name, source in self.sources.items() if source.is_field}
-            found = self.form.infer(one, list(paths.values())) if paths else {}
-            return {name: found.get(path) for name, path in paths.items()}
+            asked = self.form.infer(one, list(paths.values())) if paths else {}
+            return {name: asked.get(path) for name, path in paths.items()}
         names = [(name,) for name in self.layout.by_name]
-        shown = {path[0]: kind for path, kind in self.form.infer(one, None).items()}
+        ignore_case = self.layout.table.ignore_case
+        shown = types_beside(self.form, one, self.layout.names, ignore_case=ignore_case)
         try:
-            return Known(names, ignore_case=self.layout.table.ignore_case).matched(shown)
+            return Known(names, ignore_case=ignore_case).matched(shown)
         except Clash:
             return {}
 
@@ -226,7 +237,7 @@ def _widest(layout: Layout, column: Column, kind: ColumnType | None) -> Column:
 
 
 def _is_exact_in_double(column: Column) -> bool:
-    return -_EXACT_IN_DOUBLE <= column.low and column.high <= _EXACT_IN_DOUBLE
+    return column.low >= -_EXACT_IN_DOUBLE and column.high <= _EXACT_IN_DOUBLE
 
 
 def _follow(layout: Layout, column: Column, row: _Shown) -> Column:
@@ -422,7 +433,9 @@ def _altered(engine: Engine, table: Table, old: Column, new: Column) -> str | No
         if refused := database.denial(engine, table, error):
             raise refused from error
         if not statement or not database.refuses_alteration(error):
-            raise ConfigurationError(f"table {table}: column {old.name!r} cannot be altered: {line_of(error)}") from error
+            raise ConfigurationError(
+                f"table {table}: column {old.name!r} cannot be altered: {line_of(error)}"
+            ) from error
         return line_of(error)
     if not statement:
         return None

@@ -98,7 +98,7 @@ class Column:
     spelled: str = ""
     """The type as the database spells it, with its length, if the column may be altered to a wider type."""
     rounds: bool = True
-    """Double in single precision: whether the database may round what it is given; if not, such a number does not fit."""
+    """Double in single precision: whether it may round numbers; if not, a number that it would round does not fit."""
     exact: bool = False
     """Whether a value must have the column's own type, without any conversion."""
     folds: bool = False

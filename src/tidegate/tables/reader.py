@@ -253,7 +253,9 @@ class Reader:
 
     def _watch(self) -> FieldMatch:
         """Return how fields are matched with columns, by the table's settings."""
-        refuses = self.layout.table.evolution.add is AddedColumns.REFUSE and Source("value") not in self._sources.values()
+        refuses = (
+            self.layout.table.evolution.add is AddedColumns.REFUSE and Source("value") not in self._sources.values()
+        )
         return replace(
             new_fields(self.layout),
             unmatched=Unmatched.REFUSED if refuses else Unmatched.IGNORED,

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
 from dataclasses import replace
+from decimal import Decimal
 from itertools import chain, groupby, islice
 from operator import itemgetter
 from pathlib import Path

@@ -68,8 +68,9 @@ class Table:
 
     ``key`` names the columns that identify a row. Every mode except append needs it; ``create`` makes it the primary
     key. ``create`` creates the table if it does not exist. ``evolve`` adds a column for each new field; an
-    :class:`Evolution` says what is done for each kind of change. ``columns`` declares column types and, with ``create``, which columns the new table has; without it, they are inferred from the
-    first records. ``add`` names the columns that accumulate adds to; by default, all numeric columns outside the key.
+    :class:`Evolution` says what is done for each kind of change. ``columns`` declares column types and, with
+    ``create``, which columns the new table has; without it, they are inferred from the first records. ``add`` names the
+    columns that accumulate adds to; by default, all numeric columns outside the key.
     ``tombstones`` sets how a record without a value is handled; by default it deletes the row with its key in mode
     upsert, and is a misfit in all other modes, unless the format is a function, which then gets it. ``unknown`` sets
     how a field without a column is handled. ``ignore_case`` matches fields with columns regardless of case.

@@ -22,7 +22,16 @@ from tidegate.core.records import Record
 from tidegate.core.schemas import SCHEMA_FORMATS
 from tidegate.errors import ConfigurationError
 from tidegate.ledger.sql.ledger import passes
-from tidegate.tables.alteration import Changes, Trial, TrialOfBatch, TrialOfRecords, alter, changes_for, refusals
+from tidegate.tables.alteration import (
+    Changes,
+    Trial,
+    TrialOfBatch,
+    TrialOfRecords,
+    alter,
+    changes_for,
+    refusals,
+    types_beside,
+)
 from tidegate.tables.column import Column
 from tidegate.tables.connect_format import ConnectJsonFormat
 from tidegate.tables.database import TableDatabase
@@ -509,7 +518,7 @@ class Target:
                 f"the table does not exist yet, and no record shows the type of its column {unshown!r}; declare it in "
                 "the table's columns=…"
             )
-        elif self._sources is None and len(self._fields_of(feed)) > most:
+        elif self._sources is None and len(self._fields_of(feed, self.table.types)) > most:
             nothing = f"the table does not exist yet, and may have {most} columns at most: see most_columns"
         elif isinstance(self._form, ConnectJsonFormat | DebeziumFormat):
             nothing = _NO_TYPES
@@ -589,7 +598,7 @@ class Target:
         new: dict[str, ColumnType] = {}
         waiting, refused, alike = set(), {}, {}
         filled = {name.casefold() for name in self.table.filled}
-        for name, kind in self._fields_of(feed).items():
+        for name, kind in self._fields_of(feed, names).items():
             if name in names or name.casefold() in filled:
                 continue
             if kind is None:
@@ -603,24 +612,26 @@ class Target:
                 new[name] = kind
         room = self.table.most_columns - len(names)
         if refused or len(new) > room:
-            new = self._admitted(feed, new.keys(), refused.keys(), room)
+            new = self._admitted(feed, names, new.keys(), refused.keys(), room)
         return new, frozenset(waiting), {**alike, **refused}
 
-    def _admitted(self, feed: Feed, new: Collection[str], refused: Collection[str], room: int) -> dict[str, ColumnType]:
+    def _admitted(
+        self, feed: Feed, names: Collection[str], new: Collection[str], refused: Collection[str], room: int
+    ) -> dict[str, ColumnType]:
         """Return the new fields of the records that can become rows, deciding record by record."""
         admitted: set[str] = set()
         places = []
         for place in range(len(feed)):
-            shown = {name for name, kind in self._fields_of(feed.at([place])).items() if kind is not None}
+            shown = {name for name, kind in self._fields_of(feed.at([place]), names).items() if kind is not None}
             if shown.isdisjoint(refused) and len(admitted | shown.intersection(new)) <= room:
                 admitted |= shown.intersection(new)
                 places.append(place)
-        found = self._fields_of(feed.at(places))
+        found = self._fields_of(feed.at(places), names)
         return {name: kind for name, kind in found.items() if name in admitted and kind is not None}
 
-    def _fields_of(self, feed: Feed) -> dict[str, ColumnType | None]:
+    def _fields_of(self, feed: Feed, names: Collection[str]) -> dict[str, ColumnType | None]:
         """Infer the fields of records and their types; fields of the key get the spelling of their columns."""
-        found = {path[0]: kind for path, kind in self._asked.infer(feed, None).items()}
+        found = types_beside(self._asked, feed, (*names, *self.table.key), ignore_case=self.table.ignore_case)
         try:
             return Known([(name,) for name in self.table.key], ignore_case=self.table.ignore_case).matched(found)
         except Clash:

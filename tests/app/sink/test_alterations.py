@@ -107,7 +107,11 @@ FOLLOWS = {
 
 def test_a_table_follows_its_records_in_the_middle_of_a_batch(shop: Shop) -> None:
     shop.create("id INTEGER PRIMARY KEY, n SMALLINT, note VARCHAR(3) NOT NULL")
-    values = [{"id": 1, "n": 1, "note": "a"}, {"id": 2**40, "n": 70_000, "note": "abcdef"}, {"id": 3, "n": 3, "note": "c"}]
+    values = [
+        {"id": 1, "n": 1, "note": "a"},
+        {"id": 2**40, "n": 70_000, "note": "abcdef"},
+        {"id": 3, "n": 3, "note": "c"},
+    ]
     shop.send(*values, {"id": 4, "note": None}, {"id": 5, "n": "oops", "note": "e"}, {"id": 6, "n": 6, "note": "f"})
     policy = "widen" if shop.database == "sqlite" else "all"
     shop.sink(into={**FOLLOWS[policy], "key": "id", "mode": "upsert"}, batch=4)
