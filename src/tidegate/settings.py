@@ -29,6 +29,8 @@ from tidegate.core.columns import (
     PLACEHOLDER,
     DecimalText,
     Delimiter,
+    Evolution,
+    Evolve,
     FieldPath,
     Nulls,
     Tombstones,
@@ -143,7 +145,7 @@ class IntoSettings(Masked):
     key: tuple[str, ...] = ()
     mode: TableMode = TableMode.APPEND
     create: bool = Table.create
-    evolve: bool = Table.evolve
+    evolve: Evolve = Table.evolve
     types: Mapping[Label, TypeWord] = field(default_factory=dict)
     add: tuple[str, ...] = ()
     tombstones: Tombstones | None = None
@@ -165,7 +167,8 @@ class IntoSettings(Masked):
 
     def shown(self) -> dict[str, Any]:
         """Return all settings unmasked. The setting ``key`` has names of columns and is not a secret."""
-        return {item.name: getattr(self, item.name) for item in fields(self)}
+        found = {item.name: getattr(self, item.name) for item in fields(self)}
+        return found | ({"evolve": self.evolve.shown()} if isinstance(self.evolve, Evolution) else {})
 
     def described(self) -> Table:
         """Return the equivalent :class:`Table`."""

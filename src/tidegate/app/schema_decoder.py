@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from typing import Any, get_args, get_origin
 
@@ -14,6 +14,7 @@ from tidegate.app.decoder import DecodingError, by_model
 from tidegate.core.records import Record
 from tidegate.core.schemas import SchemaKind, SchemaRegistry
 from tidegate.tables.codec import Codecs, Mismatched, is_finite
+from tidegate.tables.feed import Known
 
 __all__ = ["SchemaDecoder"]
 
@@ -30,7 +31,7 @@ class SchemaDecoder:
 
     def decoder(self, kind: Any, optional: bool, names: Mapping[str, Any] | None) -> _BySchema:
         """Return the decoder for the type of an annotation; raises :class:`NotFromJson`."""
-        return _BySchema(Codecs(self.kind, self.registry), _made_from(kind, optional, names))
+        return _BySchema(Codecs(self.kind, self.registry, known=_known(kind)), _made_from(kind, optional, names))
 
 
 class _BySchema:
@@ -50,6 +51,12 @@ class _BySchema:
     def look_up(self, records: Sequence[Record], check: Callable[[], None]) -> None:
         """Ask the registry for the schemas of the records; ``check`` is called before each request."""
         self._codecs.look_up((each.value for each in records), (each.headers for each in records), "value", check)
+
+
+def _known(kind: Any) -> Known | None:
+    """Return the names of the fields of a dataclass or a model, for schemas that have renamed theirs."""
+    names = [each.name for each in fields(kind)] if is_dataclass(kind) else list(getattr(kind, "model_fields", ()))
+    return Known([(name,) for name in names], ignore_case=False) if names else None
 
 
 def _made_from(kind: Any, optional: bool, names: Mapping[str, Any] | None) -> Callable[[Any], Any]:

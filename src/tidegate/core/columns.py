@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from enum import Enum, StrEnum
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
-from tidegate.core.arguments import Accepts
+from tidegate.core.arguments import Accepts, convert_arguments, kind_of, refuse_unknown
 from tidegate.core.text import is_text
 
 __all__ = [
@@ -14,16 +16,21 @@ __all__ = [
     "COMMA",
     "EMPTY",
     "PLACEHOLDER",
+    "AddedColumns",
     "DecimalText",
     "Delimiter",
     "EpochUnit",
+    "Evolution",
+    "Evolve",
     "FieldPath",
+    "NullableColumns",
     "Nulls",
     "Tombstones",
     "TypeName",
     "TypeWord",
     "UnknownFields",
     "Unrouted",
+    "WiderColumns",
     "WrittenType",
     "written_type",
 ]
@@ -94,6 +101,92 @@ class UnknownFields(StrEnum):
     """Leave these fields out."""
     REFUSE = "refuse"
     """Treat the record as a misfit."""
+
+
+class AddedColumns(StrEnum):
+    """What to do with a field that has no column."""
+
+    ADD = "add"
+    """Add a column for it."""
+    IGNORE = "ignore"
+    """Leave the field out."""
+    REFUSE = "refuse"
+    """Treat the record as a misfit."""
+
+
+class WiderColumns(StrEnum):
+    """What to do with a value that the type of its column is too narrow for."""
+
+    WIDEN = "widen"
+    """Alter the column to a wider type, if no row loses anything by it."""
+    REFUSE = "refuse"
+    """Treat the record as a misfit."""
+
+
+class NullableColumns(StrEnum):
+    """What to do with a record that is null or has no field where the column is NOT NULL."""
+
+    DROP = "drop"
+    """Drop NOT NULL, unless the column is in the key."""
+    REFUSE = "refuse"
+    """Treat the record as a misfit."""
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """How a table follows its records: what is done for each kind of change. By default, only columns are added."""
+
+    add: AddedColumns | str = AddedColumns.ADD
+    widen: WiderColumns | str = WiderColumns.REFUSE
+    nullable: NullableColumns | str = NullableColumns.REFUSE
+
+    def __post_init__(self) -> None:
+        convert_arguments(self)
+
+    @property
+    def adds(self) -> bool:
+        """Whether a field without a column becomes one."""
+        return self.add is AddedColumns.ADD
+
+    @property
+    def widens(self) -> bool:
+        """Whether columns are altered to wider types."""
+        return self.widen is WiderColumns.WIDEN
+
+    @property
+    def drops(self) -> bool:
+        """Whether NOT NULL is dropped."""
+        return self.nullable is NullableColumns.DROP
+
+    @property
+    def alters(self) -> bool:
+        """Whether it ever alters the table."""
+        return self.adds or self.alters_columns
+
+    @property
+    def alters_columns(self) -> bool:
+        """Whether it alters columns that are there."""
+        return self.widens or self.drops
+
+    def shown(self) -> dict[str, str]:
+        """Return the policies as text, as a file has them."""
+        return {each.name: str(getattr(self, each.name)) for each in fields(self)}
+
+
+def _evolve(given: Any) -> bool | Evolution | None:
+    if isinstance(given, Evolution):
+        return given
+    if isinstance(given, Mapping):
+        refuse_unknown("it", given, [each.name for each in fields(Evolution)])
+        return Evolution(**given)
+    found: bool | None = kind_of(bool).convert(given)
+    return found
+
+
+Evolve: TypeAlias = Annotated[
+    bool | Evolution, Accepts("true or false, or a policy for each kind of change: add, widen, nullable", _evolve)
+]
+"""Whether a table follows its records: ``True`` adds columns, an :class:`Evolution` has a policy for each change."""
 
 
 class Unrouted(StrEnum):

@@ -64,14 +64,14 @@ def _positions(ledger: SqlLedger, group: str) -> dict[TopicPartition, int] | Non
 def _table(engine: Engine, table: Table, settings: PipelineSettings) -> str:
     if table.create and not _exists(engine, table.name, table.schema, str(table)):
         return f"table {table}: does not exist yet, and will be created"
-    declared = {} if table.evolve else table.columns  # missing columns would be added
+    declared = {} if table.evolution.adds else table.columns  # missing columns would be added
     marks = table.of_guard
     if marks is not None and not table.create and not _exists(engine, marks.name, marks.schema, str(marks)):
         raise ConfigurationError(f"there is no table {marks}, which guard_table names; create it, or set create=True")
     layout = prepare(engine, replace(table, create=False, evolve=False, columns=declared, guard_table=None))
     if layout is None:
         raise ConfigurationError(f"table {table} has no columns")
-    if not table.evolve and (unknown := [name for name in settings.columns if name not in layout.by_name]):
+    if not table.evolution.adds and (unknown := [name for name in settings.columns if name not in layout.by_name]):
         raise ConfigurationError(
             f"columns.{unknown[0]}: table {table} has no such column to write to; it has {', '.join(layout.by_name)}"
         )

@@ -110,7 +110,7 @@ class PipelineTable:
             self.target = self._target()
             layout = self.target.prepare()
             self._shape = look_at_shape(self.engine, self._spec.into)
-        if self._spec.is_plain and layout is not None and not self._spec.into.evolve:
+        if self._spec.is_plain and layout is not None and not self._spec.into.evolution.adds:
             self.target.read([])  # raises if the table lacks a column that a source is mapped to
 
     def made(self, make: Callable[[Target], T]) -> T:
@@ -265,6 +265,8 @@ class Driver:
             done.sizes = transformed.sizes
             return done
         except RowRefused as refused:
+            if not collect and self._spec.into.evolution.alters_columns:  # which only the driver does
+                return BatchDone("staged", outdated=True)
             raise PipelineStopped(
                 f"{self._spec.about}: a row of the transform does not fit: {refused}. The row may come from several "
                 "records, so none of them is parked; correct the transform or the table"

@@ -162,7 +162,7 @@ class MicroBatches:
 def check_columns(layout: Layout, schema: Any, about: str) -> None:
     """Raise if the table cannot take rows of this Arrow schema."""
     strange = [name for name in schema.names if name not in layout.by_name]
-    if strange and not layout.table.evolve:
+    if strange and not layout.table.evolution.adds:
         refuse_generated(layout, strange[0])
         raise ConfigurationError(
             f"{about}: the table has no column {strange[0]!r} that can be written to; it has "

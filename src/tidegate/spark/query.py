@@ -295,6 +295,10 @@ class _Run:
         with job(f"{self._spec.about}, batch {span.start}"):
             self._until_done(span.start, lambda: found.append(self._computed(rows, alone=alone)))
             staged, batches, misfits = found[-1]
+            if (
+                staged is not None and misfits and self._spec.into.evolution.alters_columns
+            ):  # which only the driver does
+                return BatchDone("staged", outdated=True)
             made = self._table.made(lambda target: [target.fit(each) for each in batches])
             misfits = [*misfits, *(each for pair in zip(batches, made, strict=True) for each in misfit_rows(*pair))]
             letters = [self._letter(span.start, each) for each in misfits]

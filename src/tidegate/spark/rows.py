@@ -24,9 +24,10 @@ from tidegate.spark.records import (
     letters_of,
     sizes_of,
 )
+from tidegate.tables.alteration import Trial, TrialOfBatch, TrialOfRecords, changes_for
 from tidegate.tables.feed import Feed, Source
 from tidegate.tables.fit import fit
-from tidegate.tables.format import Format
+from tidegate.tables.format import Format, NewFields
 from tidegate.tables.layout import Layout
 from tidegate.tables.reader import Reader, new_fields
 from tidegate.tables.rows import Rows
@@ -95,7 +96,7 @@ def is_path(expression: str) -> bool:
 
 @dataclass(frozen=True)
 class FixedTable(Portable, Into):
-    """A table that is not altered. Raises :class:`NewFields` where columns would have to be added first."""
+    """A table that is not altered. Raises :class:`NewFields` where columns would have to be added or altered first."""
 
     layout: Layout
     format: Format
@@ -104,15 +105,24 @@ class FixedTable(Portable, Into):
 
     def read(self, records: Feed) -> Rows:
         """Return the rows of records."""
-        return self._reader.read(records)
+        trial = TrialOfRecords(self.layout, self.format, self.sources, self.keys, records)
+        return self._checked(self._reader.read(records), trial)
 
     def fit(self, batch: Any) -> Rows:
         """Return the rows of an Arrow batch, converted to the types of the table."""
-        return fit(self.layout, batch)
+        return self._checked(fit(self.layout, batch), TrialOfBatch(batch))
+
+    def _checked(self, rows: Rows, trial: Trial) -> Rows:
+        if not (rows.misfits and self.layout.table.evolution.alters_columns):
+            return rows
+        found = changes_for(self.layout, rows.misfits, trial)
+        if found.columns:
+            raise NewFields
+        return replace(rows, misfits=found.explained(rows.misfits))
 
     @cached_property
     def _reader(self) -> Reader:
-        watch = new_fields(self.layout) if self.layout.table.evolve and self.sources is None else None
+        watch = new_fields(self.layout) if self.layout.table.evolution.adds and self.sources is None else None
         sources = None if self.sources is None else dict(self.sources)
         return Reader(self.layout, self.format, sources, keys=self.keys, watch=watch)
 

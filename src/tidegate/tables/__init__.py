@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import ConfigurationError
 from tidegate.tables.route import Part, Route
-from tidegate.tables.table import Mode, Table
+from tidegate.tables.table import Evolution, Mode, Table
 from tidegate.tables.types import ColumnType
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ __all__ = [
     "CsvFormat",
     "DebeziumFormat",
     "DoesNotFit",
+    "Evolution",
     "Feed",
     "Format",
     "JsonFormat",

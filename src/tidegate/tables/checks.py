@@ -75,6 +75,12 @@ def _double(array: Any, column: Column) -> _Problems:
         beyond = pc.and_(pc.greater(pc.abs(array), column.largest), pc.is_finite(array))
         if pc.any(beyond).as_py():
             yield "a number too large for the column", _places(beyond)
+    if column.largest is not None and not column.rounds:
+        single = array.cast(pa.float32(), safe=False).cast(pa.float64())
+        yield (
+            "a number that the column would round",
+            _places(pc.and_(pc.not_equal(single, array), pc.is_finite(single))),
+        )
     if column.places is not None:
         rounded = pc.not_equal(pc.round(array, column.places), array)
         long = [place for place in _places(rounded) if _is_rounded(array[place].as_py(), column)]

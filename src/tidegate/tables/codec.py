@@ -19,6 +19,8 @@ from tidegate.core.schemas import (
     unframed,
 )
 from tidegate.errors import ConfigurationError
+from tidegate.tables.aliases import Renames, renamed, renames_of
+from tidegate.tables.feed import Known
 from tidegate.tables.types import ColumnType
 
 if TYPE_CHECKING:
@@ -77,6 +79,10 @@ class Codec(Protocol):
 
         ``None`` if it is not a record.
         """
+
+    def aliases(self, path: tuple[str, ...]) -> Mapping[str, Sequence[str]] | None:
+        """Return all fields of the record at a path with their former names; ``None`` if no field has any."""
+        return None
 
     def selected(self, data: bytes) -> tuple[Codec, bytes]:
         """Return the codec for these bytes, and the bytes that it decodes.
@@ -182,9 +188,16 @@ class Codecs:
     asked while records are decoded, because at most once their positions have moved by then.
     """
 
-    def __init__(self, kind: SchemaKind, registry: SchemaRegistry, *, into_columns: bool = False) -> None:
-        """Raises :class:`ConfigurationError` if a package is missing that the schemas need."""
+    def __init__(
+        self, kind: SchemaKind, registry: SchemaRegistry, *, into_columns: bool = False, known: Known | None = None
+    ) -> None:
+        """Raises :class:`ConfigurationError` if a package is missing that the schemas need.
+
+        ``known`` has the names of fields that are asked for: a decoded field that was renamed gets a former one.
+        """
         _language(kind, into_columns=into_columns)
+        self._known_fields = known
+        self._renames: dict[int, Renames] = {}
         self._kind = kind
         self._registry = registry
         self._known: dict[int, Codec] = {}
@@ -198,9 +211,16 @@ class Codecs:
         """
         codec, number, rest = self.selected(data, headers, part)
         try:
-            return codec.decode(rest)
+            value = codec.decode(rest)
         except ODD as error:
             raise odd(error, "the value").of_schema(number) from None
+        if self._known_fields is None or codec.aliases(()) is None:
+            return value
+        if number not in self._renames:
+            if len(self._renames) >= _MOST_CODECS:
+                self._renames.clear()
+            self._renames[number] = renames_of(codec.aliases, self._known_fields)
+        return renamed(value, self._renames[number])
 
     def selected(self, data: bytes, headers: Sequence[tuple[str, bytes | None]], part: str) -> tuple[Codec, int, bytes]:
         """Return the codec for a key or value, the id of its schema, and the bytes that the codec decodes."""

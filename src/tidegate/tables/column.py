@@ -95,6 +95,10 @@ class Column:
     """Why nothing can be written to it; empty if it can be written."""
     reserved: str = ""
     """Why only the database may give it a value; empty if records may."""
+    spelled: str = ""
+    """The type as the database spells it, with its length, if the column may be altered to a wider type."""
+    rounds: bool = True
+    """Double in single precision: whether it may round numbers; if not, a number that it would round does not fit."""
     exact: bool = False
     """Whether a value must have the column's own type, without any conversion."""
     folds: bool = False

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date, datetime
 from typing import Any
@@ -24,7 +25,13 @@ from tidegate.tables.table import Table
 from tidegate.tables.types import ColumnType, TypeName
 from tidegate.tables.writer import Writer
 
-__all__ = ["StageStatements", "TableDatabase"]
+__all__ = ["DEFINING", "StageStatements", "TableDatabase", "Unalterable"]
+
+DEFINING = 5  # seconds that a definition waits for the locks of a table: all others wait behind it
+
+
+class Unalterable(Exception):
+    """A column cannot be altered so; the message says why."""
 
 
 class StageStatements(ABC):
@@ -79,6 +86,8 @@ class TableDatabase(ABC):
     """Whether the database is a file, which only processes on the same machine can open."""
     table_options = ""
     """What a CREATE TABLE has after the columns."""
+    alters = True
+    """Whether columns can be altered after the table was created."""
     folds_tables = False
     """Whether names of tables that differ only in case are, or on some servers may be, the same table."""
 
@@ -182,6 +191,40 @@ class TableDatabase(ABC):
         """Return the path of the database's file if it does not exist: connecting would create it."""
         return None
 
+    # Altering tables
+
+    @contextmanager
+    def defining(self, engine: Engine) -> Iterator[Connection]:
+        """Open a transaction for a definition, which waits a few seconds for the locks of a table, and no longer."""
+        with engine.begin() as conn:
+            if self.stages is None:
+                yield conn
+                return
+            conn.exec_driver_sql(self.stages.limited(DEFINING))
+            try:
+                yield conn
+            finally:
+                if self.stages.unlimited is not None and not conn.invalidated:
+                    conn.exec_driver_sql(self.stages.unlimited)
+
+    def following(self, column: Column, *, in_key: bool) -> Column:
+        """Return a column that may be widened: then a number that it would round does not fit."""
+        widens = column.spelled and column.largest is not None and not in_key
+        return replace(column, rounds=False) if widens else column
+
+    @contextmanager
+    def alone(self, conn: Connection, table: Table) -> Iterator[None]:
+        """Let no other process alter the table until the transaction ends."""
+        yield
+
+    def alteration(self, conn: Connection, table: Table, old: Column, new: Column) -> str:
+        """Return the statement that alters a column, and keeps all else of it; raise :class:`Unalterable`."""
+        raise NotImplementedError
+
+    def refuses_alteration(self, error: DBAPIError) -> bool:
+        """Whether the database refused to alter a column because of what the table is."""
+        return False
+
     # Interpreting errors
 
     @abstractmethod
@@ -206,7 +249,7 @@ class TableDatabase(ABC):
         return True
 
     def _grant(self, table: Table, reason: str, login: str) -> str:
-        rights = [*rights_of(table), *["CREATE"] * table.create, *["ALTER"] * table.evolve]
+        rights = [*rights_of(table), *["CREATE"] * table.create, *["ALTER"] * table.evolution.alters]
         return f"GRANT {', '.join(rights)} ON {self.names.table(table)}"
 
     def unseen(self, engine: Engine, table: Table, error: SQLAlchemyError) -> LedgerError:

@@ -19,7 +19,7 @@ from tidegate.tables.table import Mode
 from tidegate.tables.types import TypeName
 from tidegate.tables.values import Converted, array_of, array_of_json, array_of_texts
 
-__all__ = ["assemble", "check_schema", "fit"]
+__all__ = ["absent", "assemble", "check_schema", "fit"]
 
 
 def assemble(
@@ -46,7 +46,7 @@ def assemble(
     for name, (array, problems) in converted.items():
         column = layout.by_name[name]
         found = {
-            **_absent(layout, column, array, lacking.get(name), existing),
+            **absent(layout, column, array, lacking.get(name), existing),
             **problems_of(array, column),
             **problems,
         }
@@ -74,7 +74,7 @@ def assemble(
     )
 
 
-def _absent(layout: Layout, column: Column, array: Any, lacking: Any | None, existing: Any) -> dict[int, str]:
+def absent(layout: Layout, column: Column, array: Any, lacking: Any | None, existing: Any) -> dict[int, str]:
     """Return the reasons for rows that need a value in this column and have none.
 
     If the column cannot be NULL, an explicit null never fits. A missing field does, if the database has a default for

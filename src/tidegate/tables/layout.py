@@ -51,6 +51,8 @@ class Layout:
     """Whether COPY and LOAD DATA can write to it."""
     deferred: str = ""
     """The names of PostgreSQL's deferrable constraints, quoted and comma-separated, for SET CONSTRAINTS."""
+    digits: tuple[int, int] | None = None
+    """How many digits a decimal of the database may declare, and how many after the point; ``None``: any."""
     server: int | None = None
     """The server that the positions in the guard are of, if events name one, and it is known."""
     snapshot: int | None = None

@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.core.columns import AddedColumns, Evolution
 from tidegate.core.records import Record
 from tidegate.errors import ConfigurationError
 from tidegate.tables.column import Column
@@ -26,7 +27,7 @@ from tidegate.tables.layout import Layout, check_writable, refuse_generated
 from tidegate.tables.own_format import OwnFormat
 from tidegate.tables.rows import Misfit, Rows
 from tidegate.tables.schema_format import SchemaFormat
-from tidegate.tables.table import Tombstones, UnknownFields
+from tidegate.tables.table import Tombstones
 from tidegate.tables.types import ColumnType, TypeName
 from tidegate.tables.values import Converted, array_of, array_of_bytes
 
@@ -252,12 +253,18 @@ class Reader:
 
     def _watch(self) -> FieldMatch:
         """Return how fields are matched with columns, by the table's settings."""
-        refuses = self.layout.table.unknown is UnknownFields.REFUSE and Source("value") not in self._sources.values()
+        refuses = (
+            self.layout.table.evolution.add is AddedColumns.REFUSE and Source("value") not in self._sources.values()
+        )
         return replace(
             new_fields(self.layout),
             unmatched=Unmatched.REFUSED if refuses else Unmatched.IGNORED,
-            why="no column comes from it, and the table has unknown='refuse'",
+            why=f"no column comes from it, and the table has {self._refusal}",
         )
+
+    @property
+    def _refusal(self) -> str:
+        return "add='refuse'" if isinstance(self.layout.table.evolve, Evolution) else "unknown='refuse'"
 
     def _empty(self, feed: Feed, found: Fields) -> list[Misfit]:
         """Return misfits for records that have none of the fields that columns come from.

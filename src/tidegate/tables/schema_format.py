@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, product
 from operator import itemgetter
 from typing import Annotated, Any, NamedTuple, TypeAlias, cast
 
@@ -16,8 +16,9 @@ from tidegate.core.arguments import Accepts, Label, convert_arguments
 from tidegate.core.schemas import SCHEMA_FORMATS, SchemaKind, SchemaRegistry
 from tidegate.core.text import is_text
 from tidegate.errors import ConfigurationError
+from tidegate.tables.aliases import Renames, original, renamed, renames_of
 from tidegate.tables.codec import ODD, Codec, Codecs, Mismatched, odd
-from tidegate.tables.feed import Feed
+from tidegate.tables.feed import Feed, Known, fold
 from tidegate.tables.format import FieldMatch, FieldReader, Fields, MappedRows, Unmatched, Wanted, field_in
 from tidegate.tables.rows import Misfit
 from tidegate.tables.types import ColumnType, TypeName
@@ -81,14 +82,36 @@ class SchemaFormat:
         """Return the types of the fields at these paths, or of all fields, by the schemas of the records."""
         return self.infer_part(feed, paths, "value")
 
-    def infer_part(self, feed: Feed, paths: Sequence[_Path] | None, part: str) -> dict[_Path, ColumnType | None]:
+    def infer_beside(self, feed: Feed, names: Iterable[str], *, ignore_case: bool) -> dict[_Path, ColumnType | None]:
+        """Return the types of all fields, for a table with these columns: renamed fields have their former names."""
+        return self.infer_part(feed, None, "value", names, ignore_case=ignore_case)
+
+    def infer_part(
+        self,
+        feed: Feed,
+        paths: Sequence[_Path] | None,
+        part: str,
+        beside: Iterable[str] = (),
+        *,
+        ignore_case: bool = False,
+    ) -> dict[_Path, ColumnType | None]:
         """Return the types of fields by the schemas of the keys or the values.
 
         Fields that the schemas do not describe have the types that the records show.
         """
         found: dict[_Path, list[ColumnType | None]] = {}
+        beside = tuple(beside)
         for codec, values in self._codecs_of(feed, part):
+            known = Known(paths or [*((name,) for name in beside), *found], ignore_case=ignore_case)
+            renames = self.renames(codec, known)
             types = self._types(codec)
+            if paths is not None and renames:
+                for path in paths:
+                    at = original(path, renames)
+                    kind = codec.whole if not path else types[at] if at in types else _type_at(codec, at)
+                    found.setdefault(path, []).append(kind)
+                continue
+            types = {(renames[path[0]].name,) if path[0] in renames else path: kind for path, kind in types.items()}
             shown = codec.shown(values, paths and [*filter(None, paths)]) if self.flatten is None else {}
             for path in dict.fromkeys([*types, *shown]) if paths is None else paths:
                 kind = codec.whole if not path else types[path] if path in types else _type_at(codec, path)
@@ -124,6 +147,13 @@ class SchemaFormat:
             if leaf is not UNSET:
                 found[name] = leaf
         return found
+
+    def renames(self, codec: Codec, known: Known) -> Renames:
+        """Return which fields of a row, perhaps a flattened one, get a former name because that is known."""
+        if codec.aliases(()) is None:
+            return {}
+        flat = None if self.flatten is None else _flat_aliases(cast(Hashable, codec), self.flatten)
+        return renames_of(codec.aliases if flat is None else lambda path: None if path else flat, known)
 
     def below(self, codec: Codec, path: _Path) -> _Path | None:
         """Return the path within a record to the field that rows have at a path; ``None`` if it is not exactly so."""
@@ -187,6 +217,9 @@ class _RegisteredFields:
         self._needs_record = any(path for _, path in wanted) or not wanted
         self._rows = MappedRows(wanted, watch)
         self._readers: dict[int, tuple[Codec, FieldReader | None]] = {}
+        self._renames: dict[int, tuple[Codec, Renames]] = {}
+        asked = [path for _, path in wanted if path]
+        self._known = Known([each[-1:] for each in asked] if bare else asked, ignore_case=self._watch.ignore_case)
 
     def read(self, feed: Feed) -> Fields:
         """Read all records; a record without a value becomes a row of nulls. May raise :class:`NewFields`."""
@@ -256,17 +289,29 @@ class _RegisteredFields:
         """Return the reader of columns for a codec, if it has one."""
         known = self._readers.get(id(codec))
         if known is None:
-            paths = [self._form.below(codec, path) for _, path in self._wanted]
+            renames = self._renames_of(codec)
+            paths = [self._form.below(codec, original(path, renames)) for _, path in self._wanted]
             is_flat = self._form.flatten is None or self._watch.unmatched is Unmatched.IGNORED
             wanted = [
                 Wanted(column, path) for (column, _), path in zip(self._wanted, paths, strict=True) if path is not None
             ]
             takes = is_flat and len(wanted) == len(paths) and codec.fields is not None
+            if takes and renames:  # two fields that differ only in case, one of which is renamed, are told apart by row
+                takes = len({fold(name) for name in codec.fields or ()}) == len(codec.fields or ())
             known = codec, codec.columns(wanted, self._watch) if takes else None
             if len(self._readers) >= _MOST_READERS:
                 self._readers.clear()
             self._readers[id(codec)] = known  # with the codec, so that its id stays its own
         return known[1]
+
+    def _renames_of(self, codec: Codec) -> Renames:
+        found = self._renames.get(id(codec))
+        if found is None:
+            found = codec, self._form.renames(codec, self._known)
+            if len(self._renames) >= _MOST_READERS:
+                self._renames.clear()
+            self._renames[id(codec)] = found  # with the codec, so that its id stays its own
+        return found[1]
 
     def _read_rows(self, feed: Feed) -> Fields:
         data = feed.part(self._part)
@@ -286,7 +331,7 @@ class _RegisteredFields:
     def _row(self, data: bytes, headers: Sequence[tuple[str, bytes | None]]) -> Any:
         codec, number, rest = self._codecs.selected(data, headers, self._part)
         try:
-            value = self._form.flattened(codec, codec.decode(rest))
+            value = renamed(self._form.flattened(codec, codec.decode(rest)), self._renames_of(codec))
         except ODD as error:
             raise odd(error, "the value").of_schema(number) from None
         if self._bare and not isinstance(value, Mapping):
@@ -327,6 +372,20 @@ def _joined(read: Sequence[Fields], misfits: list[Misfit], wanted: Sequence[Want
     return Fields(
         converted, found_places, [*misfits, *(misfit for fields in read for misfit in fields.misfits)], lacking
     )
+
+
+@lru_cache(maxsize=256)
+def _flat_aliases(codec: Any, joint: str) -> Mapping[str, Sequence[str]]:
+    """Return the names of the flattened fields, with those that they would have if fields had kept former names."""
+    found = {}
+    for path in _leaves_of(codec):
+        names = [(name, *(codec.aliases(path[:depth]) or {}).get(name, ())) for depth, name in enumerate(path)]
+        ways = islice(product(*names), 1, _MOST_ALIASES)
+        found[joint.join(path)] = tuple(joint.join(each) for each in ways)
+    return found
+
+
+_MOST_ALIASES = 64  # names of one flattened field
 
 
 @lru_cache(maxsize=256)

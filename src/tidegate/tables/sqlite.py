@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from itertools import chain, groupby, islice
 from operator import itemgetter
@@ -467,6 +468,7 @@ class SQLiteDatabase(TableDatabase):
     writer = SQLiteWriter
     is_local = True
     folds_tables = True
+    alters = False
 
     def verbatim(self, statement: str) -> str:
         """Return the statement: this driver formats nothing."""
@@ -490,6 +492,13 @@ class SQLiteDatabase(TableDatabase):
             exact = kind.precision is not None and kind.precision <= _EXACT_DIGITS
             return ("DECIMAL" if exact else "DECIMAL_TEXT") + bounds
         return _WRITTEN[kind.name]
+
+    def following(self, column: Column, *, in_key: bool) -> Column:
+        """Return a column without the length or the digits of its type, which mean nothing to SQLite."""
+        if column.type.name not in (TypeName.TEXT, TypeName.DECIMAL):
+            return column
+        bare = _facts(column.sql_type.upper().partition("(")[0].strip())
+        return replace(column, **bare) if bare["type"].name is column.type.name else column
 
     def facts(self, conn: Connection, table: Table, columns: Sequence[Column]) -> Facts:
         """Return the facts about a table; raise if it takes no rows, or may break a transaction."""

@@ -9,12 +9,12 @@ from functools import cached_property
 from typing import Annotated, Any, TypeAlias
 
 from tidegate.core.arguments import Accepts, Count, convert_arguments, several
-from tidegate.core.columns import Tombstones, UnknownFields
+from tidegate.core.columns import AddedColumns, Evolution, Evolve, Tombstones, UnknownFields
 from tidegate.core.text import is_text
 from tidegate.errors import ConfigurationError
 from tidegate.tables.types import ColumnType, Declared, reads_changes
 
-__all__ = ["Mode", "Table", "TableArgument", "Tombstones", "UnknownFields"]
+__all__ = ["Evolution", "Mode", "Table", "TableArgument", "Tombstones", "UnknownFields"]
 
 
 RECORD_KEY = "{key}"
@@ -67,9 +67,10 @@ class Table:
     """A target table, in the same database as the ledger.
 
     ``key`` names the columns that identify a row. Every mode except append needs it; ``create`` makes it the primary
-    key. ``create`` creates the table if it does not exist. ``evolve`` adds a column for each new field. ``columns``
-    declares column types and, with ``create``, which columns the new table has; without it, they are inferred from the
-    first records. ``add`` names the columns that accumulate adds to; by default, all numeric columns outside the key.
+    key. ``create`` creates the table if it does not exist. ``evolve`` adds a column for each new field; an
+    :class:`Evolution` says what is done for each kind of change. ``columns`` declares column types and, with
+    ``create``, which columns the new table has; without it, they are inferred from the first records. ``add`` names the
+    columns that accumulate adds to; by default, all numeric columns outside the key.
     ``tombstones`` sets how a record without a value is handled; by default it deletes the row with its key in mode
     upsert, and is a misfit in all other modes, unless the format is a function, which then gets it. ``unknown`` sets
     how a field without a column is handled. ``ignore_case`` matches fields with columns regardless of case.
@@ -85,7 +86,7 @@ class Table:
     key: _Names = ()
     mode: Mode | str = Mode.APPEND
     create: bool = False
-    evolve: bool = False
+    evolve: Evolve = False
     columns: _Columns = field(default_factory=dict)
     add: _Names = ()
     tombstones: Tombstones | str | None = None
@@ -130,8 +131,10 @@ class Table:
             self._refuse(f"{clash[0]!r} is in the key, so it cannot be added to")
         if self.tombstones is Tombstones.DELETE and appends:
             self._refuse("mode 'append' has no row for a tombstone to delete; use mode='upsert'")
-        if self.evolve and self.unknown is UnknownFields.REFUSE:
-            self._refuse("evolve=True adds a column for an unknown field, and unknown='refuse' refuses it; choose one")
+        if self.unknown is UnknownFields.REFUSE and self.evolution.add is not AddedColumns.REFUSE:
+            done = "adds a column for an unknown field" if self.evolution.adds else "leaves an unknown field out"
+            given = "evolve=True" if self.evolve is True else f"evolve, with add={str(self.evolution.add)!r},"
+            self._refuse(f"{given} {done}, and unknown='refuse' refuses it; choose one")
         lost = [name for name in self.key if name not in self.columns and name != RECORD_KEY]
         if self.create and self.columns and lost:
             self._refuse(f"create=True needs the type of {lost[0]!r}, a column of the key, in columns=…")
@@ -155,6 +158,13 @@ class Table:
     def kind(self) -> Mode:
         """The mode, always as a :class:`Mode`."""
         return Mode(self.mode)
+
+    @cached_property
+    def evolution(self) -> Evolution:
+        """What is done for each kind of change, whichever way it was given."""
+        if isinstance(self.evolve, Evolution):
+            return self.evolve
+        return Evolution() if self.evolve else Evolution(add=UnknownFields(self.unknown).value)
 
     @property
     def types(self) -> Mapping[str, ColumnType]:

@@ -22,6 +22,16 @@ from tidegate.core.records import Record
 from tidegate.core.schemas import SCHEMA_FORMATS
 from tidegate.errors import ConfigurationError
 from tidegate.ledger.sql.ledger import passes
+from tidegate.tables.alteration import (
+    Changes,
+    Trial,
+    TrialOfBatch,
+    TrialOfRecords,
+    alter,
+    changes_for,
+    refusals,
+    types_beside,
+)
 from tidegate.tables.column import Column
 from tidegate.tables.connect_format import ConnectJsonFormat
 from tidegate.tables.database import TableDatabase
@@ -86,6 +96,11 @@ def prepare(
 def _prepared(
     engine: Engine, database: TableDatabase, table: Table, wanted: Mapping[str, ColumnType], complete: bool
 ) -> Layout | None:
+    if table.evolution.drops and not database.alters:
+        raise ConfigurationError(
+            f"table {table}: evolve with nullable='drop' needs a database that can drop NOT NULL, and "
+            f"{engine.dialect.name} has no ALTER COLUMN"
+        )
     columns = _columns(engine, database, table)
     if not columns:
         if not table.create:
@@ -97,8 +112,10 @@ def _prepared(
         columns = _create(engine, database, table, wanted)
     known = {column.name for column in columns}
     missing = {name: kind for name, kind in wanted.items() if name not in known}
-    if missing and table.evolve:
+    if missing and table.evolution.adds:
         columns = _evolve(engine, database, table, missing)
+    if table.evolution.widens:
+        columns = [database.following(column, in_key=column.name in table.key) for column in columns]
     layout = Layout(table, tuple(_declared(table, column) for column in columns))
     _check(layout)
     with engine.connect() as conn:
@@ -113,6 +130,7 @@ def _prepared(
         counted=facts.counted,
         takes_bulk=facts.takes_bulk,
         deferred=facts.deferred,
+        digits=database.most_digits(engine.dialect),
     )
     _check_sums(found)
     return found
@@ -202,7 +220,7 @@ def _define(
     """
     failure: DBAPIError | None = None
     try:
-        with engine.begin() as conn:
+        with database.defining(engine) as conn:
             conn.exec_driver_sql(database.verbatim(statement))
     except DBAPIError as error:
         failure = error
@@ -259,7 +277,7 @@ def _check(layout: Layout) -> None:
     for name in (*table.key, *table.types, *table.add, *table.filled):
         refuse_generated(layout, name)
         if name not in layout.by_name:
-            way_out = "add it" if table.evolve else "add it, or set evolve=True"
+            way_out = "add it" if table.evolution.adds else "add it, or set evolve=True"
             raise ConfigurationError(f"table {table} has no column {name!r} that can be written to; {way_out}")
     if table.soft_delete is not None and layout.by_name[table.soft_delete].type.name is not TypeName.BOOLEAN:
         raise ConfigurationError(f"table {table}: column {table.soft_delete!r} is no boolean, which soft_delete needs")
@@ -390,20 +408,23 @@ class Target:
             return self._layout
 
     def read(self, records: Feed | Sequence[Record]) -> Rows:
-        """Convert records to rows; those that do not fit become misfits. May create the table or add columns."""
+        """Convert records to rows; those that do not fit become misfits. May create the table, or alter its columns."""
         feed = records if isinstance(records, Feed) else Feed.of(records)
+        return self._following(lambda: self._read(feed), lambda: self._trial(feed))
+
+    def _read(self, feed: Feed) -> Rows:
         layout = self.prepare()
         if layout is None:
             whys = self._create_for(feed)
             if self._layout is None:
                 return self._unreadable(feed, whys)
-        elif self.table.evolve and set(self._sources or ()) - layout.names:
+        elif self.table.evolution.adds and set(self._sources or ()) - layout.names:
             self._prepare_with(self._inferred(feed))
         try:
             return self._current_reader().read(feed)
         except NewOrigin as found:
             self._take(found)
-            return self.read(feed)
+            return self._read(feed)
         except NewFields:
             watch = self._evolve_for(feed)
         return Reader(self.layout, self._form, self._sources, keys=self._keys, watch=watch).read(feed)
@@ -411,14 +432,43 @@ class Target:
     def fit(self, batch: Any) -> Rows:
         """Convert a ``pyarrow.RecordBatch`` to rows, matching columns by name; what does not fit becomes a misfit.
 
-        May create the table or add columns.
+        May create the table, or add or alter columns.
         """
+        return self._following(lambda: self._fit(batch), lambda: TrialOfBatch(batch))
+
+    def _fit(self, batch: Any) -> Rows:
         layout = self.prepare()
-        if layout is None or (self.table.evolve and set(batch.schema.names) - layout.names):
+        if layout is None or (self.table.evolution.adds and set(batch.schema.names) - layout.names):
             layout = self._prepare_with(infer_arrow(batch.schema))
         if layout is None:
             raise ConfigurationError(f"table {self.table} cannot be created: the rows have no columns")
         return fit(layout, batch)
+
+    def _following(self, read: Callable[[], Rows], trial: Callable[[], Trial]) -> Rows:
+        """Read rows; if columns are too narrow for some of the records, alter these columns and read again."""
+        rows = read()
+        while rows.misfits and self._layout is not None and self.table.evolution.alters_columns:
+            found = changes_for(self._layout, rows.misfits, trial(), refusals(self.engine, self.table))
+            if not found.columns:
+                return replace(rows, misfits=found.explained(rows.misfits))
+            self._alter(found)
+            rows = read()
+        return rows
+
+    def _alter(self, changes: Changes) -> None:
+        try:
+            alter(self.engine, self.table, changes)
+        except SQLAlchemyError as error:
+            raise database_of(self.engine).unseen(self.engine, self.table, error) from error
+        with self._changing:
+            self._layout = None
+            self._reader = None
+        self.prepare()
+
+    def _trial(self, feed: Feed) -> Trial:
+        layout = self.layout
+        watch = replace(new_fields(layout, self._waiting), unmatched=Unmatched.UNFIT) if self._watches else None
+        return TrialOfRecords(layout, self._asked, self._known_sources(layout), self._keys, feed, watch)
 
     def write(self, connection: Connection, rows: Rows) -> None:
         """Write rows on the connection of an open transaction, as :func:`write_rows` does."""
@@ -448,14 +498,14 @@ class Target:
     @property
     def _watches(self) -> bool:
         """Whether fields without a column become new columns."""
-        return self.table.evolve and self._sources is None
+        return self.table.evolution.adds and self._sources is None
 
     def _known_sources(self, layout: Layout) -> dict[str, Source] | None:
         """Return the sources of the columns that exist.
 
         With ``evolve`` a column may be missing: its field has been null in all records so far, so its type is unknown.
         """
-        if self._sources is None or not self.table.evolve:
+        if self._sources is None or not self.table.evolution.adds:
             return self._sources
         return {name: source for name, source in self._sources.items() if name in layout.names} or self._sources
 
@@ -468,7 +518,7 @@ class Target:
                 f"the table does not exist yet, and no record shows the type of its column {unshown!r}; declare it in "
                 "the table's columns=…"
             )
-        elif self._sources is None and len(self._fields_of(feed)) > most:
+        elif self._sources is None and len(self._fields_of(feed, self.table.types)) > most:
             nothing = f"the table does not exist yet, and may have {most} columns at most: see most_columns"
         elif isinstance(self._form, ConnectJsonFormat | DebeziumFormat):
             nothing = _NO_TYPES
@@ -507,7 +557,7 @@ class Target:
 
     def _unshown(self, found: Mapping[str, ColumnType]) -> str | None:
         """Return a column with a source whose type is not known, if the table must have all of them from the start."""
-        if self._sources is None or self.table.evolve:
+        if self._sources is None or self.table.evolution.adds:
             return None
         return next((name for name in self._sources if name not in found and name not in self.table.types), None)
 
@@ -548,7 +598,7 @@ class Target:
         new: dict[str, ColumnType] = {}
         waiting, refused, alike = set(), {}, {}
         filled = {name.casefold() for name in self.table.filled}
-        for name, kind in self._fields_of(feed).items():
+        for name, kind in self._fields_of(feed, names).items():
             if name in names or name.casefold() in filled:
                 continue
             if kind is None:
@@ -562,24 +612,26 @@ class Target:
                 new[name] = kind
         room = self.table.most_columns - len(names)
         if refused or len(new) > room:
-            new = self._admitted(feed, new.keys(), refused.keys(), room)
+            new = self._admitted(feed, names, new.keys(), refused.keys(), room)
         return new, frozenset(waiting), {**alike, **refused}
 
-    def _admitted(self, feed: Feed, new: Collection[str], refused: Collection[str], room: int) -> dict[str, ColumnType]:
+    def _admitted(
+        self, feed: Feed, names: Collection[str], new: Collection[str], refused: Collection[str], room: int
+    ) -> dict[str, ColumnType]:
         """Return the new fields of the records that can become rows, deciding record by record."""
         admitted: set[str] = set()
         places = []
         for place in range(len(feed)):
-            shown = {name for name, kind in self._fields_of(feed.at([place])).items() if kind is not None}
+            shown = {name for name, kind in self._fields_of(feed.at([place]), names).items() if kind is not None}
             if shown.isdisjoint(refused) and len(admitted | shown.intersection(new)) <= room:
                 admitted |= shown.intersection(new)
                 places.append(place)
-        found = self._fields_of(feed.at(places))
+        found = self._fields_of(feed.at(places), names)
         return {name: kind for name, kind in found.items() if name in admitted and kind is not None}
 
-    def _fields_of(self, feed: Feed) -> dict[str, ColumnType | None]:
+    def _fields_of(self, feed: Feed, names: Collection[str]) -> dict[str, ColumnType | None]:
         """Infer the fields of records and their types; fields of the key get the spelling of their columns."""
-        found = {path[0]: kind for path, kind in self._asked.infer(feed, None).items()}
+        found = types_beside(self._asked, feed, (*names, *self.table.key), ignore_case=self.table.ignore_case)
         try:
             return Known([(name,) for name in self.table.key], ignore_case=self.table.ignore_case).matched(found)
         except Clash:
@@ -702,7 +754,7 @@ class Outlet:
             )
             layout = self.target.prepare()
             self._shape = look_at_shape(self._engine, self.table)
-        if layout is not None and not self.table.evolve:
+        if layout is not None and not self.table.evolution.adds:
             self.target.read([])  # raises if a source has no column in the table
         self._outdated = False
 

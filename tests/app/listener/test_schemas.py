@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import threading
 from dataclasses import dataclass
@@ -18,7 +19,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.ports import refused_port
 from tests.tables.avro.values import logical
 
-from tidegate import App, DeadLetter, Delivery, Producer, TopicPartition, Transaction, open_ledger
+from tidegate import App, DeadLetter, Delivery, Producer, Record, TopicPartition, Transaction, open_ledger
+from tidegate.app.schema_decoder import SchemaDecoder
+from tidegate.core.schemas import Schema, SchemaKind, framed
 from tidegate.errors import ConfigurationError
 from tidegate.kafka import SchemaSerializer
 from tidegate.observe import StoreLost
@@ -187,3 +190,28 @@ def test_what_is_not_possible_is_refused_by_name(registry: Registry) -> None:
 
         @App().listener("t", group="g", decoder="avro")
         def take(order: Order) -> None: ...
+
+
+@dataclass(frozen=True)
+class Former:
+    id: int
+    town: str
+
+
+class FormerModel(pydantic.BaseModel):
+    id: int
+    town: str
+
+
+@pytest.mark.parametrize("kind", [Former, FormerModel])
+def test_a_renamed_field_fills_the_one_that_has_its_former_name(kind: type) -> None:
+    class Named:
+        def by_id(self, number: int) -> Schema:
+            town = {"name": "city", "type": "string", "aliases": ["town"]}
+            fields = [{"name": "id", "type": "long"}, town]
+            return Schema(SchemaKind.AVRO, json.dumps({"type": "record", "name": "O", "fields": fields}))
+
+    decode = SchemaDecoder(SchemaKind.AVRO, Named()).decoder(kind, False, None)  # type: ignore[arg-type]
+    assert decode(Record("t", 0, 0, None, framed(1, b"\x02\x02a"), (), None)) == kind(id=1, town="a")
+    as_dict = SchemaDecoder(SchemaKind.AVRO, Named()).decoder(dict, False, None)  # type: ignore[arg-type]
+    assert as_dict(Record("t", 0, 0, None, framed(1, b"\x02\x02a"), (), None)) == {"id": 1, "city": "a"}

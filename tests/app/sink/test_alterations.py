@@ -6,6 +6,7 @@ import pytest
 from tests.app.sink.shop import GROUP, Shop
 
 from tidegate import ConfigurationError, Delivery, Fail
+from tidegate.tables import Evolution
 
 
 @pytest.fixture
@@ -95,4 +96,38 @@ def test_a_key_that_is_dropped_stops_an_upsert(shop: Shop) -> None:
     with pytest.raises(ConfigurationError, match="id may not identify a row"):
         shop.sink(format=shop.once(drop, at=2), into={"key": "id", "mode": "upsert"}, batch=2)
     assert len(shop.rows()) == (0 if shop.database == "sqlite" else 1)
+    assert not shop.letters()
+
+
+FOLLOWS = {
+    "widen": {"evolve": Evolution(widen="widen")},
+    "all": {"evolve": Evolution(widen="widen", nullable="drop")},
+}
+
+
+def test_a_table_follows_its_records_in_the_middle_of_a_batch(shop: Shop) -> None:
+    shop.create("id INTEGER PRIMARY KEY, n SMALLINT, note VARCHAR(3) NOT NULL")
+    values = [
+        {"id": 1, "n": 1, "note": "a"},
+        {"id": 2**40, "n": 70_000, "note": "abcdef"},
+        {"id": 3, "n": 3, "note": "c"},
+    ]
+    shop.send(*values, {"id": 4, "note": None}, {"id": 5, "n": "oops", "note": "e"}, {"id": 6, "n": 6, "note": "f"})
+    policy = "widen" if shop.database == "sqlite" else "all"
+    shop.sink(into={**FOLLOWS[policy], "key": "id", "mode": "upsert"}, batch=4)
+    kept = [] if shop.database == "sqlite" else [(4, None, None)]
+    found = [(1, 1, "a"), (3, 3, "c"), *kept, (6, 6, "f"), (2**40, 70_000, "abcdef")]
+    assert shop.rows() == found
+    assert [offset for offset, _ in shop.letters()] == ([3, 4] if shop.database == "sqlite" else [4])
+    assert all("oops" not in error for _, error in shop.letters())
+
+
+def test_a_column_that_somebody_narrows_meanwhile_is_widened_again(shop: Shop) -> None:
+    if shop.database == "sqlite":
+        pytest.skip("SQLite has no statement that changes the type of a column")
+    shop.create("id INTEGER, n BIGINT")
+    shop.send(*({"id": number, "n": 2**40 if number == 5 else number} for number in range(8)))
+    change = "ALTER COLUMN n TYPE SMALLINT" if shop.database == "postgresql" else "MODIFY n SMALLINT"
+    shop.sink(into=FOLLOWS["widen"], format=shop.once(altered(shop, change), at=4), batch=4)
+    assert shop.rows("n") == [(number,) for number in (0, 1, 2, 3, 4, 6, 7, 2**40)]
     assert not shop.letters()

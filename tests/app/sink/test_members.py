@@ -13,6 +13,7 @@ from sqlalchemy import create_engine, text
 from tidegate import App, BatchBounds, Table, TopicPartition, open_ledger
 from tidegate.observe.events import Committed, Event
 from tidegate.sandbox import Kafka
+from tidegate.tables import Evolution
 
 GROUP = "counting"
 PARTITIONS, RECORDS, KEYS, BATCH = 4, 600, 40, 50
@@ -69,3 +70,35 @@ def test_members_that_create_alter_and_add_to_one_table_at_once_lose_nothing(kaf
         *[RECORDS // 2] * PARTITIONS,
     ]
     assert attempts["commits"] >= PARTITIONS * RECORDS / BATCH
+
+
+def test_members_that_widen_one_table_at_once_lose_nothing(kafka: Kafka, url: str) -> None:
+    topic, name = f"wider-{secrets.token_hex(6)}", f"m{secrets.token_hex(6)}"
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0, "enable.idempotence": True})
+    values = {partition: [number << 8 * partition + number // 2 for number in range(1, 60)] for partition in range(2)}
+    for partition, numbers in values.items():
+        for number in numbers:
+            value = {"id": number, "n": number, "s": "x" * (number % 50)}
+            producer.produce(topic, json.dumps(value), partition=partition)
+    assert producer.flush(30) == 0
+    engine = create_engine(url)
+    with engine.begin() as conn:
+        conn.execute(text(f"CREATE TABLE {name} (id BIGINT, n SMALLINT, s VARCHAR(5))"))
+    with open_ledger(url, prefix=f"{name}_") as ledger:
+        app = App({"bootstrap.servers": kafka.bootstrap, "log_level": 0}, ledger)
+        for partition in range(2):
+            app.sink(
+                partitions=[TopicPartition(topic, partition)],
+                into=Table(name, evolve=Evolution(widen="widen")),
+                group=GROUP,
+                batch=BatchBounds(count=7, bytes=1 << 20, age=0.1),
+            )
+        app.run(until_caught_up=True)
+        assert ledger.verify(GROUP).ok
+        assert not ledger.dead_letters(GROUP)
+    with engine.connect() as conn:
+        found = sorted(tuple(row) for row in conn.execute(text(f"SELECT id, n, length(s) FROM {name}")))
+    engine.dispose()
+    assert found == sorted((number, number, number % 50) for numbers in values.values() for number in numbers)

@@ -53,6 +53,10 @@ class AvroCodec(Codec):
         """Return the column types of the fields of a nested record; ``None`` if it is not a record."""
         return self._schema.inside(name)
 
+    def aliases(self, path: tuple[str, ...]) -> Mapping[str, Sequence[str]] | None:
+        """Return all fields of the record at a path with their aliases; ``None`` if no field of the schema has any."""
+        return self._schema.aliases(path) if self._schema.has_aliases else None
+
     def selected(self, data: bytes) -> tuple[Codec, bytes]:
         """Return this codec and the same bytes: Avro has one message per schema."""
         return self, data

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tidegate.core.schemas import Reference, Schema
@@ -32,6 +32,8 @@ class AvroSchema:
 
     def __init__(self, schema: Schema) -> None:
         self.names: dict[str, dict[str, Any]] = {}
+        self.has_aliases = False
+        """Whether some field has a former name."""
         self._empty: dict[str, bool] = {}  # whether records take no bytes, by name
         try:
             for each in _all(schema.references):
@@ -44,12 +46,22 @@ class AvroSchema:
 
     def inside(self, name: str) -> Mapping[str, ColumnType | None] | None:
         """Return the column types of the fields of a nested record; ``None`` if it is not a record."""
+        at = self._at(name.split("."))
+        return None if at is None else self.fields_of(at)
+
+    def aliases(self, path: Iterable[str]) -> Mapping[str, Sequence[str]] | None:
+        """Return all fields of the record at a path with their aliases; ``None`` if it is not a record."""
+        at = self._at(path)
+        return None if at is None else {each["name"]: each.get("aliases", ()) for each in at["fields"]}
+
+    def _at(self, path: Iterable[str]) -> Tree | None:
+        """Return the type at a path, if it is a record, or a union of one and null."""
         at = self._without_null(self.tree)
-        for part in name.split("."):
+        for part in path:
             if not is_record(at):
                 return None
             at = self._without_null(next((each["type"] for each in at["fields"] if each["name"] == part), "null"))
-        return self.fields_of(at) if is_record(at) else None
+        return at if is_record(at) else None
 
     def _expanded(self, tree: Tree, space: str) -> Tree:
         """Return the schema with bare primitive types and full names; types with a name are kept in ``_names``."""
@@ -91,6 +103,9 @@ class AvroSchema:
             found["fields"] = []
             for each in tree["fields"]:
                 of_field: dict[str, Any] = {"name": str(each["name"]), "type": self._expanded(each["type"], space)}
+                aliases = tuple(alias for alias in each.get("aliases") or () if isinstance(alias, str))
+                self.has_aliases |= bool(aliases)
+                of_field |= {"aliases": aliases} if aliases else {}
                 found["fields"].append(of_field | ({"default": each["default"]} if "default" in each else {}))
         return found
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection, Dialect, text
 
 from tidegate.tables.column import Column, Form
+from tidegate.tables.database import Unalterable
+from tidegate.tables.names import Names
 from tidegate.tables.table import Table
 from tidegate.tables.types import ColumnType, TypeName
 
-__all__ = ["TEXTS", "is_neutral", "mysql_columns", "on_mariadb", "type_written"]
+__all__ = ["TEXTS", "alteration_of", "is_neutral", "mysql_columns", "on_mariadb", "type_written"]
 
 
 TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
@@ -48,6 +51,7 @@ _JSON_CHECKS = text(
     "WHERE constraint_schema = :schema AND table_name = :name"
 )
 _JSON_CHECK = re.compile(r"\(*json_valid\(([`\"])(.+)\1\)\)*", re.IGNORECASE)
+_SIZED = {"varchar", "tinytext", "text", "mediumtext", "varbinary", "tinyblob", "blob", "mediumblob"}
 _BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 _ENCODINGS = {"utf8mb3": "utf8mb3", "utf8": "utf8mb3", "latin1": "cp1252", "ascii": "ascii"}
 _BYTE_CHARSETS = {"latin1", "ascii"}  # a character is a byte, other than in the UTF-8 in which texts are sent
@@ -123,8 +127,57 @@ def _column(row: Any, *, is_json: bool, is_mariadb: bool) -> Column:
         nullable=is_nullable == "YES",
         has_default=has_default,
         generated="generated" in extra.replace("default_generated", ""),
+        spelled=column_type if not is_json and _may_widen(data_type.lower(), column_type, facts) else "",
         **{"sql_type": data_type.lower(), **facts},
     )
+
+
+def _may_widen(data_type: str, column_type: str, facts: Mapping[str, Any]) -> bool:
+    """Whether the column may be altered to a wider type; one with ZEROFILL shows its length, so it stays."""
+    if facts["type"].name is TypeName.BOOLEAN or "zerofill" in column_type.lower():
+        return False
+    is_rounded = data_type in ("float", "double") and (facts["largest"] or facts["places"] is not None)
+    return data_type in {*_BITS, "decimal", *_SIZED} or bool(is_rounded)
+
+
+_INDEXED = text(
+    "SELECT 1 FROM information_schema.statistics "
+    "WHERE table_schema = :schema AND table_name = :name AND column_name = :column LIMIT 1"
+)
+_BOUND = Names("`", bound=True)
+_LONGEST_KEY = 3072  # bytes of an indexed value
+_NOT_NULL = re.compile(r"^((?:[^']|'(?:[^'\\]|\\.|'')*')*?) NOT NULL")  # not within the quotes of a label
+
+
+def alteration_of(conn: Connection, table: Table, old: Column, new: Column) -> str:
+    """Return the statement that alters a column. It repeats all else of its definition, which the server would drop."""
+    found = str(conn.exec_driver_sql(f"SHOW CREATE TABLE {_BOUND.table(table)}").one()[1])
+    quoted = Names("`").quote(old.name)
+    lines = (line.strip().removesuffix(",") for line in found.splitlines())
+    line = next((each.removeprefix(f"{quoted} ") for each in lines if each.startswith(f"{quoted} ")), "")
+    rest = line[len(old.spelled) :] if old.spelled else line
+    if not line or not line.lower().startswith(old.spelled.lower()):
+        raise Unalterable("its definition is written in a way that is not known here")
+    kind = old.spelled if replace(new, nullable=old.nullable) == old else _wider(conn, table, old, new)
+    if new.nullable and not old.nullable:
+        rest = _NOT_NULL.sub(r"\1 NULL", rest, count=1)
+    return f"ALTER TABLE {Names('`').table(table)} MODIFY COLUMN {quoted} {kind}{rest}"
+
+
+def _wider(conn: Connection, table: Table, old: Column, new: Column) -> str:
+    """Return the wider type without character set and collation: texts keep theirs, which decide what is equal."""
+    if new.type.name not in (TypeName.TEXT, TypeName.BYTES):
+        return type_written(new.type, conn.dialect, in_key=False)
+    is_text = new.type.name is TypeName.TEXT
+    needs_bound = conn.execute(_INDEXED, {**_where(conn, table), "column": old.name}).first() is not None
+    if not (needs_bound or old.has_default) or old.sql_type not in ("varchar", "varbinary"):
+        return "LONGTEXT" if is_text else "LONGBLOB"
+    # An index and a default need a bounded length
+    width = max(1, (old.size or 0) // old.length) if is_text and old.length else 1
+    length = (new.length if is_text else new.size) or 0
+    if needs_bound and length * width > _LONGEST_KEY:
+        raise Unalterable(f"it is in an index, which takes {_LONGEST_KEY // width} characters at most")
+    return f"{'VARCHAR' if is_text else 'VARBINARY'}({length})"
 
 
 def _always_fits(default: str, data_type: str, facts: Mapping[str, Any]) -> bool:

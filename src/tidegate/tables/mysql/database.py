@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 
 from sqlalchemy import Connection, Dialect
 from sqlalchemy.exc import DBAPIError
 
-from tidegate.errors import ConfigurationError
+from tidegate.errors import ConfigurationError, LedgerBusy
 from tidegate.ledger.sql.mysql import unfit_session
 from tidegate.tables.column import Column
-from tidegate.tables.database import StageStatements, TableDatabase
+from tidegate.tables.database import DEFINING, StageStatements, TableDatabase
 from tidegate.tables.layout import Facts, Layout
 from tidegate.tables.links import Links
-from tidegate.tables.mysql.columns import mysql_columns, on_mariadb, type_written
+from tidegate.tables.mysql.columns import alteration_of, mysql_columns, on_mariadb, type_written
 from tidegate.tables.mysql.facts import has_shape, mysql_facts, mysql_links, mysql_shape
 from tidegate.tables.mysql.writer import MySQLWriter, conflict_clause
 from tidegate.tables.names import Names
@@ -26,6 +28,13 @@ __all__ = ["MySQLDatabase"]
 _LONGEST = 64  # characters of a name
 _INNODB = {"db_row_id", "db_trx_id", "db_roll_ptr", "fts_doc_id"}
 _REFUSED_COLUMN = {1059, 1060, 1117, 1118, 1166, 1300}  # invalid name, or too many columns
+_REFUSED_ALTERATION = {
+    *(1063, 1067, 1074, 1101, 1425, 1426, 1439),  # AUTO_INCREMENT, a default, or a length that the type cannot have
+    *(1069, 1071, 1118, 1170, 1171, 1709),  # an index that the type is too long for, a row too large, NULL in a key
+    *(1025, 1215, 1832, 1833, 1834, 3780),  # a foreign key
+    *(1347, 1503, 1659, 1846, 1901, 1906, 3108, 3837, 3855, 3959, 4119),  # a view, partitions, expressions, history
+    *(1062, 1264, 1265, 1366, 1406, 1690, 3819, 4025),  # a generated column or a check that does not fit then
+}
 _BROKEN_REFERENCE = {1216, 1217, 1451, 1452}  # without and with the name of the foreign key
 
 
@@ -111,6 +120,27 @@ class MySQLDatabase(TableDatabase):
     def has_shape(self, conn: Connection, table: Table, shape: str | None, *, is_written: bool) -> bool:
         """Whether the table still has the shape; also checked before the first write."""
         return has_shape(conn, table, shape, is_written=is_written)
+
+    @contextmanager
+    def alone(self, conn: Connection, table: Table) -> Iterator[None]:
+        """Hold a named lock: a definition commits by itself, so that the table cannot stay locked."""
+        name = f"{table.schema or conn.exec_driver_sql('SELECT DATABASE()').scalar()}.{table.name}"
+        lock = f"tidegate {hashlib.sha256(name.encode()).hexdigest()[:48]}"  # at most 64 characters
+        if not conn.exec_driver_sql("SELECT GET_LOCK(%s, %s)", (lock, DEFINING)).scalar():
+            raise LedgerBusy(f"table {table}: another process has been altering it for {DEFINING} s; trying again")
+        try:
+            yield
+        finally:
+            if not conn.invalidated:  # otherwise the lock ended with the connection
+                conn.exec_driver_sql("SELECT RELEASE_LOCK(%s)", (lock,))
+
+    def alteration(self, conn: Connection, table: Table, old: Column, new: Column) -> str:
+        """Return the statement that alters a column, with all else of its definition."""
+        return alteration_of(conn, table, old, new)
+
+    def refuses_alteration(self, error: DBAPIError) -> bool:
+        """Whether the server refused to alter a column: an index, a key or a default needs it as it is."""
+        return error.orig is not None and bool(_REFUSED_ALTERATION.intersection(error.orig.args[:1]))
 
     def links(self, conn: Connection, table: Table) -> Links | None:
         """Return what the table has to do with others; ``None`` if it does not exist."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, text
@@ -13,7 +14,7 @@ from tidegate.tables.names import Names
 from tidegate.tables.table import Table
 from tidegate.tables.types import ColumnType, TypeName
 
-__all__ = ["postgres_columns", "type_written"]
+__all__ = ["alteration_of", "postgres_columns", "type_written"]
 
 
 # A domain is resolved to its base type; for an array, the type of its elements is returned as well. A domain over an
@@ -34,7 +35,7 @@ _COLUMNS = text(
         WHERE typtype = 'd' OR (typcategory = 'A' AND typelem <> 0 AND NOT is_element)
     )
     SELECT attname AS name, is_element, typname, nspname = 'pg_catalog' AS is_builtin, typtype, typcategory, typmod,
-           format_type(type, -1) AS spelled, required, has_default,
+           format_type(type, -1) AS spelled, format_type(type, typmod) AS whole, depth, required, has_default,
            attgenerated <> '' AS generated,
            (SELECT array_agg(enumlabel::text) FROM pg_enum WHERE enumtypid = type) AS labels
     FROM chain JOIN pg_type ON pg_type.oid = type JOIN pg_namespace ON pg_namespace.oid = typnamespace
@@ -55,6 +56,7 @@ _WRITTEN = {
     TypeName.JSON: "jsonb",
 }
 _SINGLE = 3.4028234663852886e38
+_WIDENED = {"int2", "int4", "int8", "float4", "numeric", "varchar"}
 _BITS = {"int2": 16, "int4": 32, "int8": 64}
 
 
@@ -74,13 +76,35 @@ def type_written(kind: ColumnType) -> str:
     return _WRITTEN[kind.name] + bounds
 
 
+_COLLATION = text(
+    "SELECT quote_ident(n.nspname) || '.' || quote_ident(c.collname) FROM pg_attribute a "
+    "JOIN pg_collation c ON c.oid = a.attcollation JOIN pg_namespace n ON n.oid = c.collnamespace "
+    "WHERE a.attrelid = to_regclass(:table) AND a.attname = :name"
+)
+
+
+def alteration_of(conn: Connection, table: Table, old: Column, new: Column) -> str:
+    """Return the statement that alters a column; a text keeps its collation, which decides what is equal."""
+    names = Names('"')
+    changes, start = [], f"ALTER COLUMN {names.quote(old.name)}"
+    if replace(new, nullable=old.nullable) != old:
+        where = {"table": names.table(table), "name": old.name}
+        collation = conn.execute(_COLLATION, where).scalar() if new.type.name is TypeName.TEXT else None
+        changes.append(f"{start} TYPE {type_written(new.type)}{f' COLLATE {collation}' if collation else ''}")
+    if new.nullable and not old.nullable:
+        changes.append(f"{start} DROP NOT NULL")
+    return f"ALTER TABLE {names.table(table)} {', '.join(changes)}"
+
+
 def _column(row: Row[Any], element: Row[Any] | None) -> Column:
     of_element = None if element is None else Column(row.name, **_facts(element))
+    widens = row.is_builtin and not row.depth and row.typname in _WIDENED
     return Column(
         row.name,
         nullable=not row.required,
         has_default=row.has_default,
         generated=row.generated,
+        spelled=row.whole if widens else "",
         **_facts(row, of_element),
     )
 

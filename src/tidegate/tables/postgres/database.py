@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Dialect
+from sqlalchemy import Connection, Dialect, text
 from sqlalchemy.exc import DBAPIError
 
+from tidegate.errors import LedgerDenied
 from tidegate.tables.column import Column
 from tidegate.tables.database import StageStatements, TableDatabase
 from tidegate.tables.layout import Facts, Layout
 from tidegate.tables.links import Links
 from tidegate.tables.names import Names
-from tidegate.tables.postgres.columns import postgres_columns, type_written
+from tidegate.tables.postgres.columns import alteration_of, postgres_columns, type_written
 from tidegate.tables.postgres.facts import postgres_facts, postgres_links, postgres_shape
 from tidegate.tables.postgres.writer import PostgresWriter, conflict_clause, judge_now
 from tidegate.tables.rights import rights_of
@@ -27,6 +29,8 @@ _LONGEST = 63  # bytes of a name; longer ones are cut
 _SYSTEM = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
 _BROKEN_REFERENCE = ("23503", "23001")  # foreign_key_violation; restrict_violation, of ON DELETE RESTRICT
 _REFUSED_COLUMN = ("42", "54")  # classes of SQLSTATE: an invalid definition, and too many columns
+_REFUSED_ALTERATION = ("0A", "22", "23", "2B", "42", "54", "55000")  # classes, and a state: all that is not passing
+_OWNS = text("SELECT current_user, pg_has_role(relowner, 'MEMBER') FROM pg_class WHERE oid = to_regclass(:name)")
 _DENIED = re.compile(r"permission denied for (\w+) (.+)")
 _GRANTS = {"sequence": "USAGE", "function": "EXECUTE", "type": "USAGE", "schema": "USAGE"}
 _POLICY = "ExecWithCheckOptions"  # a row refused by a policy has the same error code as a missing right
@@ -140,6 +144,28 @@ class PostgresDatabase(TableDatabase):
         """Whether PostgreSQL refused a new column for its name, or because the table has too many."""
         return str(getattr(error.orig, "sqlstate", None) or "").startswith(_REFUSED_COLUMN)
 
+    @contextmanager
+    def alone(self, conn: Connection, table: Table) -> Iterator[None]:
+        """Lock the table until the transaction ends; raise if the login may not alter it."""
+        name = self.names.table(table)
+        login, may_alter = conn.execute(_OWNS, {"name": name}).one()
+        if not may_alter:
+            owner = self.names.quote(login)
+            raise LedgerDenied(
+                f"table {table}: the login {owner} may not alter it, which evolve needs; run ALTER TABLE {name} OWNER "
+                f"TO {owner}, or leave widen and nullable out"
+            )
+        conn.exec_driver_sql(f"LOCK TABLE {self.stages.names.table(table)} IN ACCESS EXCLUSIVE MODE")
+        yield
+
+    def alteration(self, conn: Connection, table: Table, old: Column, new: Column) -> str:
+        """Return the statement that alters a column."""
+        return alteration_of(conn, table, old, new)
+
+    def refuses_alteration(self, error: DBAPIError) -> bool:
+        """Whether PostgreSQL refused to alter a column: a view, a rule or a partition key needs it as it is."""
+        return str(getattr(error.orig, "sqlstate", None) or "").startswith(_REFUSED_ALTERATION)
+
     def _is_for_rights(self, error: BaseException) -> bool:
         diagnosis = getattr(getattr(error, "orig", error), "diag", None)
         return getattr(diagnosis, "source_function", None) != _POLICY
@@ -151,7 +177,7 @@ class PostgresDatabase(TableDatabase):
             return self._grant_on(named[1], named[2], table)
         needed = "USAGE, CREATE" if table.create else "USAGE"
         on_schema = f"GRANT {needed} ON SCHEMA {self.names.quote(table.schema or 'public')} TO {login}, "
-        ownership = "ownership of the table for evolve=True, " if table.evolve else ""
+        ownership = "ownership of the table for evolve, " if table.evolution.alters else ""
         return on_schema + ownership + self._grant_on("table", table.name, table)
 
     def _grant_on(self, kind: str, name: str, table: Table) -> str:
