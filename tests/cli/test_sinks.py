@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
+import json
 import sqlite3
 from pathlib import Path
 from uuid import uuid4
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidegate.cli import ExitCode
@@ -52,28 +52,34 @@ def test_a_sink_in_the_settings_needs_no_program(run: Run, directory: Path, kafk
 
 
 def test_a_sink_goes_on_where_a_connector_stopped(run: Run, directory: Path, kafka: Kafka) -> None:
-    """With the code of docs/coming-from-connect.md, which stores the positions before the first run."""
-    topic = f"orders-{uuid4().hex}"
+    """From the connector's configuration to rows, with nothing but two commands."""
+    topic, name = f"orders-{uuid4().hex}", f"orders-{uuid4().hex}"
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
     for number in range(100):
         producer.produce(topic, f'{{"id": {number}}}', partition=number % 2)
     assert producer.flush(30) == 0
-    set_up(directory, kafka, topic)
-    page = (Path(__file__).parents[2] / "docs" / "coming-from-connect.md").read_text()
-    (code,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    here = {
-        '"orders"': f'"{topic}"',
-        "1234": "30",
-        "1190": "45",
-        "sqlite:///connect-docs.db": f"sqlite:///{directory}/shop.db",
+    connect = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": f"connect-{name}"})
+    connect.commit(offsets=[TopicPartition(topic, 0, 30), TopicPartition(topic, 1, 45)], asynchronous=False)
+    connect.close()
+    config = {
+        "connector.class": "io.confluent.connect.jdbc.JdbcSinkConnector",
+        "topics": topic,
+        "connection.url": f"jdbc:sqlite:{directory}/shop.db",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter.schemas.enable": "false",
+        "table.name.format": "orders",
+        "insert.mode": "upsert",
+        "pk.mode": "record_value",
+        "pk.fields": "id",
+        "auto.create": "true",
     }
-    for shown, meant in here.items():
-        assert shown in code
-        code = code.replace(shown, meant)
-    exec(compile(code, "coming-from-connect.md", "exec"), {})
-    done = run("run", "--until-caught-up")
+    (directory / "orders.json").write_text(json.dumps({"name": name, "config": config}))
+    environ = {"TIDEGATE_KAFKA": kafka.bootstrap, "TIDEGATE_LEDGER": f"sqlite:///{directory}/shop.db"}
+    done = run("adopt", "connect", "orders.json", "--toml", "tidegate.toml", "--execute", **environ)
+    assert done.returncode == ExitCode.OK, done.stderr
+    done = run("run", "--until-caught-up", TIDEGATE_KAFKA=kafka.bootstrap)
     assert done.returncode == ExitCode.OK, done.stderr
     with sqlite3.connect(directory / "shop.db") as database:
         found = {number for (number,) in database.execute("SELECT id FROM orders")}

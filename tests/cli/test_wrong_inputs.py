@@ -5,6 +5,7 @@ After an intended change, run this with RENEW_GOLDEN=1 and read the difference. 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -63,6 +64,16 @@ def sink(settings: str) -> dict[str, str]:
     servers = f'kafka = "localhost:{PORT}"\nledger = "sqlite:///shop.db"'
     return {"tidegate.toml": f'{servers}\n[sink.orders]\ntopics = "orders"\ngroup = "orders"\n{settings}'}
 
+
+def connector(**properties: str) -> dict[str, str]:
+    """The configuration of a connector, which the command reads."""
+    kind = {"connector.class": "io.confluent.connect.jdbc.JdbcSinkConnector"}
+    return {"orders.json": json.dumps({"name": "orders", "config": {**kind, **properties}})}
+
+
+HERE = f"{LEDGER} --kafka localhost:{PORT}"
+CONNECT = "adopt connect orders.json --settings-only"
+OTHER = "org.apache.kafka.connect.file.FileStreamSinkConnector"
 
 WRONG = [
     Wrong("a misspelt command", "stauts"),
@@ -178,6 +189,26 @@ WRONG = [
         lambda: listening(decoder="avro"),
     ),
     Wrong("a producer's schema that is none", lambda: SchemaSerializer("{")),
+    Wrong("an adoption from nothing", "adopt tpoic old --into bills"),
+    Wrong("an adoption into no group", "adopt group old"),
+    Wrong("an adoption without a broker", f"adopt group old --into bills {LEDGER}"),
+    Wrong("an adoption without a ledger", f"adopt group old --into bills --kafka localhost:{PORT}"),
+    Wrong("an adoption with a broker that is away", f"adopt group old --into bills {HERE}", ExitCode.UNREACHABLE),
+    Wrong("an unknown choice about records in doubt", f"adopt group old --into bills --in-doubt drop {HERE}"),
+    Wrong("a start that is none", f"adopt group old --into bills --start noon {HERE}"),
+    Wrong("a topic that cannot be adopted", f"adopt group old --into bills --topic a/b {HERE}"),
+    Wrong("a checkpoint that does not exist", f"adopt checkpoint gone --into bills {HERE}"),
+    Wrong("a checkpoint elsewhere", f"adopt checkpoint s3a://shop/orders --into bills {HERE}"),
+    Wrong("a directory that is no checkpoint", f"adopt checkpoint . --into bills {HERE}"),
+    Wrong("a source with a negative number", f"adopt checkpoint . --into bills --source -1 {HERE}"),
+    Wrong("a connector's file that does not exist", CONNECT),
+    Wrong("a connector's file that is not JSON", CONNECT, files={"orders.json": "name=orders"}),
+    Wrong("a file that is no connector's", CONNECT, files={"orders.json": "[]"}),
+    Wrong("a connector that is no JDBC sink", CONNECT, files=connector(topics="orders", **{"connector.class": OTHER})),
+    Wrong("a connector without topics", CONNECT, files=connector(**{"connection.password": "secret"})),
+    Wrong("a connector with an unknown mode", CONNECT, files=connector(topics="a", **{"insert.mode": "merge"})),
+    Wrong("a hand-back of a group that is not there", f"hand-back bills --to old {HERE}"),
+    Wrong("a hand-back to no group", f"hand-back bills {HERE}"),
     Wrong("a format of keys that reads none", lambda: shop().sink("orders", into="orders", key_format="debezium")),
 ]
 

@@ -29,6 +29,7 @@ MESSAGES = {
 }
 """Modules with names in texts, by which nothing is decided."""
 DECISIONS = {
+    "tidegate.operate.connector": "the names of databases in URLs of JDBC and in properties of connectors",
     "tidegate.spark.daemon": "it imports the drivers before Spark forks workers, and has to start quickly",
     "tidegate.ledger.sql.connections": "how to wait on the socket of a driver, which has no dialect yet",
     "tidegate.ledger.sql.doctor": "the settings of durability of each database",

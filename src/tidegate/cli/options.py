@@ -123,6 +123,9 @@ class CommandModule(NamedTuple):
 
 
 COMMANDS = {
+    "adopt": CommandModule(
+        "adopt", "Take positions over from a consumer group, a checkpoint of Structured Streaming or a Connect sink."
+    ),
     "config": CommandModule("doctor", "The settings."),
     "consume": CommandModule(
         "topics", "Print the records of a topic, up to its end or for as long as there are more. No position is kept."
@@ -138,6 +141,10 @@ COMMANDS = {
         "doctor", "Check whether the setup can work, and show how to fix what cannot. Changes nothing."
     ),
     "groups": CommandModule("topics", "Consumer groups: their members and assignments."),
+    "hand-back": CommandModule(
+        "adopt",
+        "Give the positions of a group back to a consumer group of Kafka. Without --execute, this is a preview.",
+    ),
     "journal": CommandModule(
         "journal",
         "Show what happened to the positions of a group, the newest entries last; with --json one object in each line.",

@@ -16,7 +16,7 @@ from tidegate.core.masks import masked
 from tidegate.core.policies import GroupProtocol, LogOffsets
 from tidegate.core.positions import Identity, KeptOffset
 from tidegate.core.records import TopicPartition
-from tidegate.errors import BrokerUnavailable
+from tidegate.errors import BrokerUnavailable, ChangeRefused
 from tidegate.kafka.codes import LOGIN, LOGIN_ADVICE
 from tidegate.kafka.config import ClientLog, address_of, admin_config, client_config, consumer_config, opened
 from tidegate.kafka.records import as_record
@@ -475,6 +475,49 @@ class Survey:
         """Return the identity of each of these topics that exists."""
         return Admin(admin_config(self._kafka)).identities(topics)
 
+    def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offsets that a consumer group has committed; partitions without one are left out."""
+        if not partitions:
+            return {}
+        found = Admin(admin_config(self._kafka)).group_offsets(group, partitions)
+        return {tp: kept.offset for tp, kept in found.items()}
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int], note: str) -> None:
+        """Commit offsets for a consumer group that has no members, and check that Kafka has them.
+
+        Raises :class:`ChangeRefused` if the group has members: Kafka accepts the offsets of members only then.
+        """
+        config = consumer_config(self._kafka, group, GroupProtocol.RANGE, _SESSION)
+        answers: list[KafkaError | None] = []
+        consumer = opened(
+            Consumer, {"logger": ClientLog(), **config, "on_commit": lambda error, _: answers.append(error)}, "consumer"
+        )
+        wanted = [KafkaPartition(*tp, offset, note) for tp, offset in offsets.items()]
+
+        def sent() -> None:
+            answers.clear()
+            consumer.commit(offsets=wanted, asynchronous=True)
+            deadline = time.monotonic() + self._seconds
+            while not answers and time.monotonic() < deadline:
+                consumer.poll(0.1)
+            if not answers:
+                raise TimeoutError
+            if answers[0] is not None:
+                raise KafkaException(answers[0])
+
+        try:
+            once_coordinated(sent, self._seconds)
+        except KafkaException as error:
+            if error.args[0].code() in _HAS_MEMBERS:
+                raise ChangeRefused(f"Kafka's group {group!r} has members: {error.args[0].str()}") from error
+            raise self._unavailable(error) from error
+        except TimeoutError as error:
+            raise self._unavailable(error) from error
+        finally:
+            consumer.close()
+        if self.committed(group, list(offsets)) != dict(offsets):
+            raise BrokerUnavailable(f"Kafka's group {group!r} does not have the offsets that were committed")
+
     def groups(self) -> list[GroupListing]:
         """Return every consumer group of the cluster, sorted by name."""
         return self._asked(lambda client: once_coordinated(lambda: list_groups(client, self._seconds), self._seconds))
@@ -543,6 +586,13 @@ class Survey:
             raise self._unavailable(error) from error
         return found
 
+
+_HAS_MEMBERS = {
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.STALE_MEMBER_EPOCH,
+}
 
 _PARTITION_AWAY = {  # the partition was deleted or has no leader yet: it is left out, the others are still answered
     KafkaError.UNKNOWN_TOPIC_OR_PART,

@@ -380,6 +380,8 @@ class Ledger(PositionStore[Tx], LetterStore, ABC, Generic[Tx]):
         ``check`` receives the locked rows and may raise, in which case nothing changes. It may run several times.
         ``identities`` tells which incarnation of each topic the offsets belong to. Without it, an existing position
         keeps its stored identity; if the topic was recreated since, the next claim refuses the position or restarts it.
+        A new position that is stored with an identity begins its topic as a claim does: a partition without a position
+        counts as added later, and is read from its beginning.
         """
         for tp, offset in offsets.items():
             if not 0 <= offset < 1 << 63:
@@ -392,9 +394,10 @@ class Ledger(PositionStore[Tx], LetterStore, ABC, Generic[Tx]):
             for tp, offset in sorted(offsets.items()):
                 row = rows.get(tp)
                 identity = (identities or {}).get(tp.topic)
-                changes.append(
-                    Position.start(tp, offset, note=note) if row is None else row.edited(offset, note, identity)
-                )
+                if row is None:
+                    changes.append(Position.start(tp, offset, identity or Identity(), note=note))
+                else:
+                    changes.append(row.edited(offset, note, identity))
             return changes, {change.position.partition: change.position for change in changes}
 
         return self._changed(check_group(group), _in_lock_order(offsets), decide, "edit")

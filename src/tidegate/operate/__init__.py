@@ -8,6 +8,8 @@ from tidegate.core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from tidegate.kafka.cluster import Survey
+    from tidegate.operate.adopt import Adoption, AdoptPreview, HandBack, HandBackPreview, InDoubt, KafkaGroup
+    from tidegate.operate.checkpoint import Checkpoint
     from tidegate.operate.edits import Action, By, EditPreview, Operator, PausePreview, Shift, Target, To, target
     from tidegate.operate.states import State
     from tidegate.operate.status import GroupStatus, GroupSummary, Overview, PartitionStatus, Summaries, plain
@@ -16,6 +18,15 @@ else:
         __name__,
         {
             "kafka.cluster": ("Survey",),
+            "operate.adopt": (
+                "AdoptPreview",
+                "Adoption",
+                "HandBack",
+                "HandBackPreview",
+                "InDoubt",
+                "KafkaGroup",
+            ),
+            "operate.checkpoint": ("Checkpoint",),
             "operate.edits": (
                 "Action",
                 "By",
@@ -34,10 +45,17 @@ else:
 
 __all__ = [
     "Action",
+    "AdoptPreview",
+    "Adoption",
     "By",
+    "Checkpoint",
     "EditPreview",
     "GroupStatus",
     "GroupSummary",
+    "HandBack",
+    "HandBackPreview",
+    "InDoubt",
+    "KafkaGroup",
     "Operator",
     "Overview",
     "PartitionStatus",

@@ -28,6 +28,8 @@ __all__ = [
     "TargetArgument",
     "To",
     "destination",
+    "note",
+    "start_offset",
     "target",
 ]
 
@@ -142,12 +144,19 @@ def _offset(row: Position, target: Target, log: LogEnds) -> tuple[int, str | Non
             if count > 0 and wanted > log.stable_end:
                 return log.stable_end, f"ends at offset {log.stable_end}, so it cannot go forward by {count}"
             return wanted, None
+        case _:
+            return start_offset(target, log), None
+
+
+def start_offset(start: Start, log: LogEnds) -> int:
+    """Return where ``start`` is in a log; ``log`` has the offset of its time."""
+    match start:
         case Earliest():
-            return log.begin, None
+            return log.begin
         case Latest():
-            return log.stable_end, None
+            return log.stable_end
         case Timestamp():
-            return (log.stable_end if log.at_time is None else max(log.at_time, log.begin)), None
+            return log.stable_end if log.at_time is None else max(log.at_time, log.begin)
         case other:
             assert_never(other)
 
@@ -274,19 +283,19 @@ class Operator:
         # The preview looked the offsets up in the current topics. If one was recreated, its positions now belong to the
         # new topic, so its identity is stored with them.
         identities = {} if self._survey is None else self._survey.identities({shift.topic for shift in preview.shifts})
-        note = _note(preview.action, user, reason)
-        self._ledger.edit(preview.group, offsets, note=note, check=check, identities=identities)
+        noted = note(preview.action, user, reason)
+        self._ledger.edit(preview.group, offsets, note=noted, check=check, identities=identities)
         done = _shifts({tp: rows[tp] for tp in offsets}, offsets)
         return replace(preview, shifts=done, records=_records(done), owners=_owners(rows.values()))
 
     def set_paused(self, preview: PausePreview, *, user: str, reason: str | None = None) -> bool:
         """Pause or resume the group; return whether that changed anything."""
-        note = _note(preview.action, user, reason)
+        noted = note(preview.action, user, reason)
         match preview.action:
             case Action.PAUSE:
-                return self._ledger.pause(preview.group, note=note)
+                return self._ledger.pause(preview.group, note=noted)
             case Action.RESUME:
-                return self._ledger.resume(preview.group, note=note)
+                return self._ledger.resume(preview.group, note=noted)
             case Action.REWIND | Action.SKIP:
                 raise ChangeRefused(f"a {preview.action} moves positions; give its preview to execute()")
             case other:
@@ -389,5 +398,6 @@ def _owners(rows: Collection[Position]) -> tuple[str, ...]:
     return tuple(sorted({row.owner for row in rows if row.owner is not None}))
 
 
-def _note(action: Action, user: str, reason: str | None) -> str:
-    return f"{action} by {user}: {reason}" if reason else f"{action} by {user}"
+def note(what: str, user: str, reason: str | None) -> str:
+    """Return the note of a change for the journal."""
+    return f"{what} by {user}: {reason}" if reason else f"{what} by {user}"
