@@ -9,6 +9,8 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from enum import Enum
 from functools import lru_cache
+from itertools import chain
+from operator import attrgetter
 from typing import Any, assert_never
 
 import msgspec
@@ -17,6 +19,7 @@ import pyarrow.compute as pc
 
 from tidegate.tables.column import Column, Form
 from tidegate.tables.converters import Unfit, checked_json, json_text, lenient
+from tidegate.tables.envelope import AT_ONCE, UNREADABLE, Enveloped, Envelopes
 from tidegate.tables.feed import Feed, fold
 from tidegate.tables.format import FieldMatch, FieldReader, Fields, Wanted
 from tidegate.tables.inference import json_fields
@@ -137,7 +140,6 @@ _PLAIN: dict[str, TypeName] = {
     "bytes": TypeName.BYTES,
 }
 _ANY = msgspec.json.Decoder()
-_UNREADABLE = (msgspec.MsgspecError, RecursionError, ValueError)
 
 
 @lru_cache(maxsize=256)
@@ -145,7 +147,7 @@ def schema_of(raw: bytes) -> ConnectSchema:
     """Read a schema as JSON; one that is null or cannot be read is :data:`UNKNOWN`."""
     try:
         return _schema(_ANY.decode(raw))
-    except (*_UNREADABLE, AttributeError, KeyError, TypeError):
+    except (*UNREADABLE, AttributeError, KeyError, TypeError):
         return UNKNOWN
 
 
@@ -183,29 +185,45 @@ def new_types(
     return found
 
 
-class _Envelope(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    schema: msgspec.Raw
+class _Envelope(Enveloped, gc=False, forbid_unknown_fields=True, kw_only=True):
     payload: msgspec.Raw
 
 
-_ENVELOPE = msgspec.json.Decoder(_Envelope)
+_ENVELOPES = Envelopes(_Envelope, lambda raw: schema_of(raw) if raw else None)
 _NO_ENVELOPE = "not the envelope of a schema and a payload that Kafka Connect writes with schemas.enable=true"
 _NO_PAYLOAD = "an envelope whose payload is null"
+_payload_of = attrgetter("payload")
 
 
-def _opened(value: bytes) -> _Envelope | None:
-    try:
-        return _ENVELOPE.decode(value)
-    except _UNREADABLE:
-        return None
+def _opened(value: bytes | None) -> tuple[bytes, ConnectSchema] | None:
+    """Return the payload and its schema; ``None`` if the value is no envelope."""
+    found = None if value is None else _ENVELOPES.open(value)
+    return None if found is None or found[1] is None else (bytes(found[0].payload), found[1])
+
+
+def _all_opened(values: Sequence[bytes | None]) -> Iterator[tuple[Sequence[bytes | None], Sequence[ConnectSchema]]]:
+    """Yield the payloads and schemas of values part by part, those of one schema at once; nulls for other values."""
+    for start in range(0, len(values), AT_ONCE):
+        part = values[start : start + AT_ONCE]
+        present = [value for value in part if value is not None]
+        found = _ENVELOPES.open_all(present)
+        if found is not None and found[1] is not None:
+            payloads = map(bytes, map(_payload_of, found[0]))
+            whole = len(present) == len(part)
+            yield list(payloads) if whole else [value and next(payloads) for value in part], [found[1]] * len(part)
+        else:
+            opened = [_opened(value) or (None, UNKNOWN) for value in part]
+            yield [payload for payload, _ in opened], [schema for _, schema in opened]
 
 
 def with_plain_keys(feed: Feed) -> Feed:
     """Return the feed with the payloads of those keys that are envelopes."""
-    if feed.key is None or not any(key is not None and b'"payload"' in key for key in feed.key):
+    if feed.key is None or b'"payload"' not in b"\n".join(filter(None, feed.key)):
         return feed
-    opened = [key if key is None or (found := _opened(key)) is None else bytes(found.payload) for key in feed.key]
-    return replace(feed, key=opened)
+    payloads = chain.from_iterable(part for part, _ in _all_opened(feed.key))
+    return replace(
+        feed, key=[key if payload is None else payload for key, payload in zip(feed.key, payloads, strict=True)]
+    )
 
 
 class ConnectJsonFormat:
@@ -221,16 +239,15 @@ class ConnectJsonFormat:
     def unread_elements(self, feed: Feed, path: Sequence[str]) -> Iterator[int]:
         """Yield the places of records whose array at this path has elements that only its schema explains."""
         for place, value in enumerate(feed.value):
-            found = None if value is None else _opened(value)
+            found = _opened(value)
             if found is not None:
-                items = schema_of(bytes(found.schema)).at(path).items
+                items = found[1].at(path).items
                 if items is not None and not items.is_plain:
                     yield place
 
     def infer(self, feed: Feed, paths: Sequence[tuple[str, ...]] | None) -> dict[tuple[str, ...], ColumnType | None]:
         """Return the types of the fields by the schemas of the records."""
-        opened = [_opened(value) for value in feed.value if value is not None]
-        return new_types([schema_of(bytes(each.schema)) for each in opened if each is not None], paths)
+        return new_types([found[1] for found in map(_opened, feed.value) if found is not None], paths)
 
 
 class _PayloadFields:
@@ -240,15 +257,15 @@ class _PayloadFields:
     def read(self, feed: Feed) -> Fields:
         payloads: list[bytes | None] = []
         schemas: list[ConnectSchema] = []
+        for some, theirs in _all_opened(feed.value):
+            payloads += some
+            schemas += theirs
         misfits = []
-        for place, value in enumerate(feed.value):
-            found = None if value is None else _opened(value)
-            payload = None if found is None else bytes(found.payload)
-            schemas.append(UNKNOWN if found is None else schema_of(bytes(found.schema)))
-            if value is not None and (payload is None or payload == b"null"):
-                misfits.append(Misfit(place, None, _NO_ENVELOPE if payload is None else _NO_PAYLOAD))
-                payload = None
-            payloads.append(payload)
+        if None in payloads or b"null" in payloads:
+            for place, payload in enumerate(payloads):
+                if payload == b"null" or (payload is None and feed.value[place] is not None):
+                    misfits.append(Misfit(place, None, _NO_ENVELOPE if payload is None else _NO_PAYLOAD))
+                    payloads[place] = None
         fields = self._fields.read(payloads, schemas)
         return replace(fields, misfits=[*misfits, *fields.misfits])
 
@@ -264,16 +281,22 @@ class ConnectFields:
 
     def read(self, structs: Sequence[bytes | None], schemas: Sequence[ConnectSchema]) -> Fields:
         """Read all structs; ``None`` becomes a row of nulls."""
+        if len(set(map(id, schemas))) <= 1:
+            return self._read(structs, schemas[0] if schemas else UNKNOWN)
         of: dict[int, list[int]] = {}
         for place, schema in enumerate(schemas):
             of.setdefault(id(schema), []).append(place)
-        if len(of) <= 1:
-            return self._read(structs, schemas[0] if schemas else UNKNOWN)
         parts = [self._read([structs[place] for place in places], schemas[places[0]]) for places in of.values()]
         return _together(parts, list(of.values()))
 
     def _read(self, structs: Sequence[bytes | None], schema: ConnectSchema) -> Fields:
-        has_words = _has_words(b"\n".join(filter(None, structs)))
+        found = self._reader(schema, has_words=False).read(structs)
+        is_whole = not found.misfits and not any(each.problems for each in found.converted.values())
+        if is_whole or not _has_words(b"\n".join(filter(None, structs))):
+            return found  # no column of floats takes text otherwise
+        return self._reader(schema, has_words=True).read(structs)
+
+    def _reader(self, schema: ConnectSchema, *, has_words: bool) -> _StructFields:
         found = self._made.get((id(schema), has_words))
         if found is None:
             if len(self._made) >= _MOST_SCHEMAS:
@@ -282,7 +305,7 @@ class ConnectFields:
                 self._wanted, schema, self._watch, has_words=has_words, has_text_decimals=self._has_text_decimals
             )
             self._made[id(schema), has_words] = found  # the value keeps the schema, so that its id stays its own
-        return found.read(structs)
+        return found
 
 
 _MOST_SCHEMAS = 64
@@ -377,7 +400,7 @@ def _each(raw: Converted, column: Column, convert: Callable[[bytes], Any], numbe
         except Unfit as unfit:
             problems[place] = str(unfit)
             values.append(None)
-        except _UNREADABLE:
+        except UNREADABLE:
             problems[place] = "a value that is not what the schema says"
             values.append(None)
     found = array_of_json(values, column) if column.type.name is TypeName.JSON else array_of(values, column)
@@ -507,7 +530,7 @@ def _value(raw: bytes, schema: ConnectSchema) -> Any:
 def _items(raw: bytes, schema: ConnectSchema) -> list[Any]:
     try:
         parts = [bytes(part) for part in _LIST.decode(raw)]
-    except _UNREADABLE:
+    except UNREADABLE:
         raise Unfit("expected an array") from None
     return [None if part == b"null" else _value(part, schema) for part in parts]
 
@@ -527,7 +550,7 @@ def _is_number(raw: bytes) -> bool:
 def _text(raw: bytes) -> str:
     try:
         return _TEXT.decode(raw)
-    except _UNREADABLE:
+    except UNREADABLE:
         raise Unfit("expected text") from None
 
 
