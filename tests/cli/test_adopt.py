@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +99,9 @@ def test_a_connector_is_adopted_with_its_settings(small: Place, tmp_path: Path) 
     assert f"sink-{name}: 3 positions from Kafka group of the connector 'connect-{name}'" in shown
     assert "in doubt are 6 records at most" in shown
     assert "tasks.max: tidegate run --workers N" in shown
+    refused = small.done("adopt", "connect", str(file), "--toml", str(tmp_path / "gone" / "sink.toml"), "--execute")
+    assert (refused.exit_code, "cannot be written: No such file" in refused.stderr) == (2, True)
+    assert not small.ledger.read(f"sink-{name}").positions, "a file that fails is known before"
     done = json.loads(small(*adopt, "--execute", "--json"))
     assert settings.read_text() == done["toml"]
     assert "pl4nted" not in json.dumps(done)
@@ -147,3 +154,51 @@ def test_what_is_away_is_told_with_its_code(small: Place, command: str) -> None:
     assert (done.exit_code, "pl4nted" in done.output) == (ExitCode.UNREACHABLE, False)
     assert not small.ledger.read("billing").paused
     assert not small.ledger.read("bills").positions
+
+
+@pytest.mark.parametrize("moment", ["before commit", "after commit", "before edit", "after edit"])
+def test_a_hand_back_that_was_killed_is_finished_by_the_next(small: Place, moment: str) -> None:  # noqa: F811
+    old = f"old-{secrets.token_hex(5)}"
+    claims = {tp: row.claim("billing") for tp, row in small.ledger.read("billing").positions.items()}
+    small.ledger.release(claims)
+    when, name = moment.split()
+    back = ["hand-back", "billing", "--to", old, "--execute"]
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, when, name, *back],
+        env={**os.environ, **small.environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert small.ledger.read("billing").paused, "nobody reads on"
+    had = committed(small, old)
+    assert had == ([-1001] * 3 if moment == "before commit" else [10, 6, -1001])
+    shown = small(*back)
+    assert ("this was done already" if moment == "after edit" else "done, and journalled; the group is paused") in shown
+    assert committed(small, old) == [10, 6, -1001]
+    edits = [entry for entry in small.ledger.journal("billing") if entry.kind is Kind.EDIT]
+    assert {(entry.start, entry.end) for entry in edits} == {(10, 10), (6, 6)}
+    assert len(edits) == 2
+    assert small("verify", "billing").count(" ok ") == 1
+
+
+KILLED = """
+import os, signal, sys
+from tidegate.cli import main
+from tidegate.kafka.cluster import Survey
+from tidegate.ledger.ledger import Ledger
+
+when, name = sys.argv[1:3]
+del sys.argv[1:3]
+home = Survey if name == "commit" else Ledger
+method = getattr(home, name)
+
+def killed(*given, **named):
+    if when == "after":
+        method(*given, **named)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+setattr(home, name, killed)
+main()
+"""

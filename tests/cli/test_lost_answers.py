@@ -10,15 +10,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as KafkaPartition
+from tests.kafka.producer import topics
 from tests.ledger.cutting import Cut, Moment, Wire
 from typer.testing import CliRunner, Result
 
-from tidegate import Ledger, Record, Span, TopicPartition, open_ledger
+from tidegate import Ledger, Producer, Record, Span, TopicPartition, open_ledger
 from tidegate.cli import ExitCode
 from tidegate.cli import main as _registered  # noqa: F401
 from tidegate.cli.options import app
 from tidegate.core.journal import Kind
 from tidegate.ledger import FailedRecord
+from tidegate.sandbox import Kafka
 
 ORDERS = TopicPartition("orders", 0)
 LAST = 9
@@ -112,6 +116,57 @@ class Pause:
 
 
 @dataclass
+class Adopt:
+    """An adoption of a group, while a consumer reads 30 records as soon as there is a position."""
+
+    ledger: Ledger[Any]
+    group: str
+    topic: str
+
+    @property
+    def arguments(self) -> list[str]:
+        return ["adopt", "group", "old", "--topic", self.topic, "--into", self.group, "--execute"]
+
+    def meanwhile(self) -> None:
+        if self.ledger.read(self.group).positions:
+            partition = TopicPartition(self.topic, 0)
+            claims = self.ledger.claim(self.group, [partition])
+            self.ledger.transact(claims, [Span(partition, 10, 40, 30)])
+
+    def check(self, shown: str) -> None:
+        (start,) = (entry for entry in self.ledger.journal(self.group) if entry.kind is Kind.START)
+        assert (start.end, "adopted from Kafka group 'old'" in str(start.note)) == (10, True)
+        assert "done, and journalled" in shown
+        (row,) = self.ledger.read(self.group).positions.values()
+        assert row.next_offset in {10, 40}
+
+
+@dataclass
+class GiveBack:
+    """A hand-back to a group."""
+
+    ledger: Ledger[Any]
+    group: str
+    topic: str
+
+    def __post_init__(self) -> None:
+        self.ledger.edit(self.group, {TopicPartition(self.topic, 0): 20})
+
+    @property
+    def arguments(self) -> list[str]:
+        return ["hand-back", self.group, "--to", f"{self.topic}-{self.group}", "--execute"]
+
+    def meanwhile(self) -> None:
+        pass
+
+    def check(self, shown: str) -> None:
+        kinds = [entry.kind for entry in self.ledger.journal(self.group)]
+        assert (kinds.count(Kind.PAUSE), kinds.count(Kind.EDIT)) == (1, 1)
+        assert "done, and journalled; the group is paused" in shown
+        assert self.ledger.verify(self.group).ok
+
+
+@dataclass
 class Drop:
     """Two letters dropped, while somebody drops the second."""
 
@@ -144,11 +199,11 @@ class Drop:
 Command = Callable[[Ledger[Any], str], Any]
 
 
-def broken(place: Place, command: Command) -> Iterator[tuple[Any, Cut]]:
+def broken(place: Place, command: Command, last: int = LAST) -> Iterator[tuple[Any, Cut]]:
     """The command once for each of its last requests, the answer to which will be lost."""
     place.wire.cut = uncut = Cut(0, Moment.AFTER)
     place.run(*command(place.ledger, f"group-{next(_numbers)}").arguments)
-    for request in range(max(1, uncut.seen - LAST), uncut.seen + 1):
+    for request in range(max(1, uncut.seen - last), uncut.seen + 1):
         ready = command(place.ledger, f"group-{next(_numbers)}")
         place.wire.cut = cut = Cut(request, Moment.AFTER, ready.meanwhile)
         yield ready, cut
@@ -167,6 +222,36 @@ def test_execute_tells_what_was_changed_though_an_answer_was_lost(place: Place, 
         ready.check(done.stdout)
         fired += cut.fired
     assert fired > 1
+
+
+@pytest.fixture(scope="module")
+def old(kafka: Kafka) -> tuple[str, str]:
+    """A broker, and a topic of 50 records, of which the group "old" has committed 10."""
+    topic = topics.create(kafka.bootstrap, 1)
+    with Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True}) as producer:
+        for number in range(50):
+            producer.send(topic, b"%d" % number)
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "old", "log_level": 0})
+    consumer.commit(offsets=[KafkaPartition(topic, 0, 10)], asynchronous=False)
+    consumer.close()
+    return kafka.bootstrap, topic
+
+
+@pytest.mark.parametrize("command", [Adopt, GiveBack])
+def test_positions_come_over_and_go_back_once_though_an_answer_was_lost(
+    place: Place, old: tuple[str, str], command: Callable[[Ledger[Any], str, str], Any]
+) -> None:
+    bootstrap, topic = old
+    place.environ |= {"TIDEGATE_KAFKA": bootstrap}
+    fired = 0
+    for ready, cut in broken(place, lambda ledger, group: command(ledger, group, topic), last=6):
+        done = place.run(*ready.arguments)
+        if "cannot open the ledger" in done.stderr:
+            continue
+        assert done.exit_code == ExitCode.OK, done.output
+        ready.check(done.stdout)
+        fired += cut.fired
+    assert fired > 0
 
 
 @pytest.mark.parametrize("command", [Skip, Pause, Drop])

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tidegate.errors import ChangeRefused
 from tidegate.operate.connector import ADVICE, Connector
 from tidegate.settings import Settings
 
@@ -326,6 +327,46 @@ def test_texts_of_the_configuration_stay_texts(tmp_path: Path) -> None:
     assert sink.group == odd
     assert sink.into is not None
     assert (sink.into.table, sink.into.key) == ('o"r', (odd.strip(),))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "null",
+        "7",
+        "{}",
+        '{"config": {}}',
+        '{"name": 7, "config": {}}',
+        '{"name": "a", "config": []}',
+        '{"name": "", "config": {}}',
+        '{"name": "a", "config": {"topics": "\\ud800"}}',
+        "[" * 100_000,
+        "\xff",
+    ],
+    ids=range(11),
+)
+def test_what_is_no_configuration_is_refused(content: str, tmp_path: Path) -> None:
+    file = tmp_path / "orders.json"
+    file.write_bytes(content.encode("latin-1"))
+    with pytest.raises(ChangeRefused, match=r"orders.json: is not (JSON|the configuration)"):
+        Connector.read(file)
+    with pytest.raises(ChangeRefused, match="cannot be read"):
+        Connector.read(tmp_path)
+
+
+def test_values_of_other_types_are_read(tmp_path: Path) -> None:
+    given = {
+        "name": "c",
+        "connector.class": CLASS,
+        "topics": "t",
+        "auto.create": True,
+        "pk.fields": None,
+        "batch.size": 5,
+    }
+    converted = connector(given, tmp_path)
+    assert "create = true" in converted.toml("g")
+    assert set(converted.left_out()) == {"batch.size"}
 
 
 def test_the_file_begins_with_where_it_comes_from(tmp_path: Path) -> None:

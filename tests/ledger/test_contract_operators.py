@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tidegate.core.positions import GroupState
+from tidegate.core.positions import GroupState, Identity
 from tidegate.core.records import TopicPartition
-from tidegate.errors import ConfigurationError, Fenced
+from tidegate.errors import ConfigurationError, Fenced, IdentityChanged
 
 from .samples import FIRST, GROUP, OTHER, PARTITIONS, SECOND, THIRD, advance, kinds, offsets, span
 from .stores import Store
@@ -86,6 +86,17 @@ def test_an_edit_moves_the_position_and_fences_the_owner(store: Store) -> None:
 def test_an_edit_can_store_a_position_before_anybody_claimed_it(store: Store) -> None:
     store.ledger.edit(GROUP, {FIRST: 12})
     assert store.ledger.claim(GROUP, [FIRST], 0)[FIRST].position == 12
+    assert store.ledger.verify(GROUP).ok
+
+
+def test_an_edit_stores_a_new_position_as_one_of_its_topic(store: Store) -> None:
+    known, other = Identity("cluster", "id-1"), Identity("cluster", "id-2")
+    store.ledger.edit(GROUP, {FIRST: 3, SECOND: 4}, identities={"orders": known}, note="adopted")
+    rows = store.ledger.read(GROUP).positions
+    assert {tp: (row.next_offset, row.identity) for tp, row in rows.items()} == {FIRST: (3, known), SECOND: (4, known)}
+    with pytest.raises(IdentityChanged, match="was recreated"):
+        store.ledger.claim(GROUP, [FIRST], identities={"orders": other})
+    assert store.ledger.claim(GROUP, [FIRST], 9, identities={"orders": known})[FIRST].position == 3
     assert store.ledger.verify(GROUP).ok
 
 

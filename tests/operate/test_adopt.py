@@ -172,6 +172,11 @@ def test_what_changes_between_preview_and_execution_is_refused(stage: Stage, sur
         each._check(preview, stage.ledger.read(GROUP).positions)
     stage.ledger.release(claims)
     assert offsets(stage) == {(topic, 0): 7}
+    each = adoption(stage, survey, replace=True)
+    preview = each.preview()
+    stage.ledger.claim(GROUP, [TopicPartition(topic, 0)])
+    with pytest.raises(PositionsMoved, match="since the preview"):  # it is where it was, but it has an owner
+        each._check(preview, stage.ledger.read(GROUP).positions)
 
 
 def test_offsets_that_kafka_does_not_have_are_refused_by_name(stage: Stage, survey: Survey) -> None:

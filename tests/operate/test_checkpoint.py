@@ -174,6 +174,11 @@ def recreated(writer: Writer) -> None:
     writer.plan(1, {"orders": {"0": 3}})
 
 
+def nested(writer: Writer) -> None:
+    writer.plan(0, "[" * 100_000)
+    writer.done(0)
+
+
 def binary(writer: Writer) -> None:
     (writer.directory / "offsets/0").write_bytes(b"\xff\xfe")
     writer.done(0)
@@ -192,6 +197,7 @@ def binary(writer: Writer) -> None:
         (asynchronous, "tracked its progress asynchronously"),
         (without_the_batch_before, r"last batch is 7 in offsets/ and 6 in commits/"),
         (recreated, r"batch 1 ends at offset 3 of orders\[0\], before it begins \(50\)"),
+        (nested, "offsets of a source are not JSON"),
         (binary, "offsets/0 cannot be read"),
     ],
 )
@@ -203,10 +209,11 @@ def test_what_is_not_whole_is_refused(writer: Writer, make: Callable[[Writer], N
 
 @pytest.mark.parametrize("offset", ["7", -1, 1.5, True, None, 1 << 63])
 def test_an_offset_that_is_none_is_not_of_kafka(writer: Writer, offset: object) -> None:
-    writer.plan(0, {"orders": {"0": offset}})
-    writer.done(0)
-    with pytest.raises(ChangeRefused, match="none of the query's sources is Kafka's"):
-        found(writer)
+    for offsets in ({"orders": {"0": offset}}, {"orders": {"9" * 5000: 1}}, {"a/b": {"0": 1}}, {"orders": {"x": 1}}):
+        writer.plan(0, offsets)
+        writer.done(0)
+        with pytest.raises(ChangeRefused, match="none of the query's sources is Kafka's"):
+            found(writer)
 
 
 def test_a_directory_may_be_written_as_spark_writes_it(writer: Writer, tmp_path: Path) -> None:

@@ -231,8 +231,13 @@ def adopt_connect(
                     replace=replace,
                     force=force,
                 )
-                preview = _adopted(adoption, execute, user, reason)
-        if toml is not None and execute:
+                preview = adoption.preview()
+                if toml is not None and execute:
+                    new_file(toml, text)  # first, so that an adoption is never reported as a file that failed
+                if execute:
+                    with interruptible():
+                        preview = adoption.execute(preview, user=login(user), reason=reason)
+        elif toml is not None and execute:
             new_file(toml, text)
         left = connector.left_out()
         if json:

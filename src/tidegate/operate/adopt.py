@@ -355,7 +355,7 @@ class Adoption:
         return bool(stored) and all(
             each.old is not None
             and (each.old == each.new or each.origin is Origin.START)
-            and stored[TopicPartition(each.topic, each.partition)].identity == identities[each.topic]
+            and stored[TopicPartition(each.topic, each.partition)].identity == identities.get(each.topic)
             for each in positions
         )
 
@@ -475,7 +475,7 @@ class HandBack:
         for tp, row in sorted(state.positions.items()):
             if (log := logs.get(tp)) is None:
                 raise ChangeRefused(f"group {self._group!r} has a position in {tp}, which this Kafka does not have")
-            if conflict := row.identity.conflict(identities[tp.topic]):
+            if conflict := row.identity.conflict(identities.get(tp.topic, Identity())):
                 raise ChangeRefused(
                     f"the position of group {self._group!r} in {tp} belongs to another {conflict}: its offset means "
                     "nothing here"

@@ -29,6 +29,7 @@ class Found(NamedTuple):
 
 _QUIET = 60.0  # seconds without a change
 _HIGHEST = (1 << 63) - 1
+_PARTITION = re.compile(r"[0-9]{1,10}")
 _VOID = "-"  # a source without an offset so far
 _OFFSET_VERSIONS = {"v1", "v2"}
 _COMMIT_VERSION = re.compile(r"v\d+")  # nothing of a commit's content is used
@@ -240,14 +241,14 @@ def _parsed(text: str, file: Path) -> _Offsets | None:
         return {}
     try:
         found: Any = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ChangeRefused(f"{file} is not complete: the offsets of a source are not JSON") from None
     if not (isinstance(found, dict) and all(isinstance(each, dict) for each in found.values())):
         return None
     offsets: _Offsets = {}
     for topic, partitions in found.items():
         for number, offset in partitions.items():
-            if not (number.isdecimal() and type(offset) is int and 0 <= offset <= _HIGHEST):
+            if not (_PARTITION.fullmatch(number) and type(offset) is int and 0 <= offset <= _HIGHEST):
                 return None
             try:
                 offsets[TopicPartition(check_topic(topic), int(number))] = offset

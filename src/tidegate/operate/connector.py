@@ -184,9 +184,10 @@ class Connector:
         """Read the JSON that Connect's REST API takes or returns: with ``name`` and ``config``, or the config alone."""
         try:
             found: Any = json.loads(file.read_text(encoding="utf-8"))
+            json.dumps(found, ensure_ascii=False).encode()  # half a surrogate pair cannot be written again
         except OSError as error:
             raise ChangeRefused(f"{file}: cannot be read: {error.strerror}") from None
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ChangeRefused(f"{file}: is not JSON, as Connect's REST API takes and returns it") from None
         config = found.get("config", found) if isinstance(found, dict) else None
         name = found.get("name", config.get("name")) if isinstance(config, dict) else None
