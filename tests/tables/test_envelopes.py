@@ -331,3 +331,73 @@ def test_a_schema_that_cannot_be_read_is_unknown_each_time() -> None:
     assert schema_of(b'{"type":5}') is not None
     feed = Feed(value=[value, value])
     assert read(ConnectJsonFormat().reader(WANTED[:1]), feed)["arrays"] == {"id": "[1, 1]"}
+
+
+def coded(number: int) -> str:
+    size = (number.bit_length() + 8) // 8
+    return base64.b64encode(number.to_bytes(size, "big", signed=True)).decode()
+
+
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+TIMES = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Timestamp", "io.debezium.time.MicroTimestamp")
+odd = st.sampled_from([None, "", "=", "A", "A===", "AA\\/A", "ü", " AA==", "AA==\n", 5, 1.5, -0.0, 2**70, True, [], {}])
+decimals = st.integers(-(2**70), 2**70).map(coded) | st.integers(-1000, 1000).map(coded) | odd
+times = st.integers(-800_000, 3_000_000) | st.integers(-(2**63), 2**63) | odd
+unbounded = Column("n", ColumnType(TypeName.DECIMAL), "numeric")
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        *(
+            (column, decimals)
+            for column in (
+                Column("n", ColumnType.decimal(9, 2), "numeric(9,2)"),
+                Column("n", ColumnType.decimal(38, 20), "numeric(38,20)"),
+                Column("n", ColumnType.decimal(60, 3), "numeric(60,3)"),
+                Column("n", ColumnType.decimal(90, 3), "numeric(90,3)"),
+                unbounded,
+                Column("n", ColumnType(TypeName.TEXT), "text"),
+            )
+        ),
+        *((Column("n", ColumnType(name), name.value), times) for name in (TypeName.DATE, TypeName.TIMESTAMP)),
+    ],
+    ids=lambda each: each.sql_type if isinstance(each, Column) else "",
+)
+@settings(max_examples=60)
+@given(data=st.data())
+def test_a_column_that_is_converted_at_once_has_the_values_that_are_converted_one_by_one(
+    column: Column, values: st.SearchStrategy[Any], data: st.DataObject
+) -> None:
+    is_decimal = values is decimals
+    name = DECIMAL if is_decimal else data.draw(st.sampled_from(TIMES))
+    parameters = {"scale": str(data.draw(st.sampled_from([0, 2, 6, 7, 20, 40, -1])))} if is_decimal else {}
+    field = {"field": "n", "type": "bytes", "name": name, "parameters": parameters}
+    schema = data.draw(st.sampled_from([{"type": "struct", "fields": [field]}, None]))
+    pick = data.draw(
+        st.sampled_from([values.filter(lambda each: isinstance(each, str if is_decimal else int)), values])
+    )
+    found = [written({"schema": schema, "payload": {"n": each}}) for each in data.draw(st.lists(pick, max_size=5))]
+
+    def all_read() -> Any:
+        return read(ConnectJsonFormat().reader([Wanted(column, ("n",))]), Feed(value=found))
+
+    with pytest.MonkeyPatch.context() as patch:
+        at_once = all_read()
+        patch.setattr(connect_format, "_at_once", lambda *_, **__: None)
+        assert at_once == all_read()
+
+
+def test_plain_columns_are_converted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("value by value")
+
+    monkeypatch.setattr(connect_format, "_decimal", refuse)
+    monkeypatch.setattr(connect_format, "_days", refuse)
+    for column, value in ((unbounded, coded(-1250)), (Column("n", ColumnType(TypeName.DATE), "date"), 19_000)):
+        name = DECIMAL if isinstance(value, str) else TIMES[0]
+        schema = struct(("n", "bytes"))
+        schema["fields"][0] |= {"name": name, "parameters": {"scale": "2"}}
+        found = [written({"schema": schema, "payload": {"n": each}}) for each in (value, None)]
+        [array] = read(ConnectJsonFormat().reader([Wanted(column, ("n",))]), Feed(value=found))["arrays"].values()
+        assert array in ("['-12.50', None]", "[datetime.date(2022, 1, 8), None]")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from binascii import a2b_base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
@@ -361,7 +362,7 @@ class _StructFields:
         has_text_decimals: bool,
     ) -> None:
         self.schema = schema
-        self._converters: dict[str, tuple[Column, Callable[[Any], Any], _Numbers | None]] = {}
+        self._converters: dict[str, tuple[Column, Callable[[Any], Any], _AtOnce | None]] = {}
         read = []
         for column, path in wanted:
             found = schema.at(path, ignore_case=watch.ignore_case)
@@ -369,7 +370,8 @@ class _StructFields:
             if convert is None:
                 read.append(Wanted(column, path))
             else:
-                self._converters[column.name] = column, convert, _numbers(found, column)
+                at_once = _at_once(found, column, has_text_decimals=has_text_decimals)
+                self._converters[column.name] = column, convert, at_once
                 raw = Column(column.name, ColumnType(TypeName.JSON), "json")
                 read.append(Wanted(raw, path))
         self._reader = JsonFormat().reader(read, watch=watch)
@@ -377,21 +379,21 @@ class _StructFields:
     def read(self, structs: Sequence[bytes | None]) -> Fields:
         fields = self._reader.read(Feed(value=structs))
         converted = dict(fields.converted)
-        for name, (column, convert, numbers) in self._converters.items():
-            converted[name] = _each(converted[name], column, convert, numbers)
+        for name, (column, convert, at_once) in self._converters.items():
+            converted[name] = _all(converted[name], column, convert, at_once)
         return replace(fields, converted=converted)
 
 
-_Numbers = Callable[[Any], Any]
+_AtOnce = Callable[[Any], Any]
 
 
-def _each(raw: Converted, column: Column, convert: Callable[[bytes], Any], numbers: _Numbers | None) -> Converted:
-    """Convert raw JSON: whole numbers all at once if that is possible, everything else value by value."""
-    if numbers is not None and not raw.problems:
+def _all(raw: Converted, column: Column, convert: Callable[[bytes], Any], at_once: _AtOnce | None) -> Converted:
+    """Convert raw JSON: a whole column at once if that is possible, otherwise value by value."""
+    if at_once is not None and not raw.problems:
         try:
-            return Converted(numbers(raw.array.cast(pa.int64())), {})
-        except pa.ArrowException:
-            pass  # text, or a number that is out of range
+            return Converted(at_once(raw.array), {})
+        except (pa.ArrowException, OverflowError):
+            pass  # a value of another kind, or one that is out of range
     values: list[Any] = []
     problems = dict(raw.problems)
     for place, text in enumerate(raw.array.to_pylist()):
@@ -407,16 +409,41 @@ def _each(raw: Converted, column: Column, convert: Callable[[bytes], Any], numbe
     return Converted(found.array, {**found.problems, **problems})
 
 
-def _numbers(schema: ConnectSchema, column: Column) -> _Numbers | None:
-    """Return how a whole column of numbers becomes dates or timestamps; ``None`` for other columns."""
-    if schema.semantic is Semantic.DAYS and column.type.name is TypeName.DATE:
-        return lambda numbers: _in_range(numbers, _DAYS).cast(pa.int32()).cast(pa.date32())
-    if schema.semantic is not Semantic.INSTANT or column.type.name is not TypeName.TIMESTAMP:
-        return None
-    if schema.per_second == _NANOS:
-        return None
-    ticks = _MICROS // schema.per_second
-    return lambda numbers: _in_range(pc.multiply_checked(numbers, ticks), _TICKS).cast(column.arrow)
+def _at_once(schema: ConnectSchema, column: Column, *, has_text_decimals: bool) -> _AtOnce | None:
+    """Return how a whole column of raw JSON becomes dates, timestamps or decimals; ``None`` for other columns."""
+    match schema.semantic, column.type.name:
+        case Semantic.DAYS | Semantic.UNKNOWN, TypeName.DATE:
+            return lambda raw: _in_range(raw.cast(pa.int64()), _DAYS).cast(pa.int32()).cast(pa.date32())
+        case Semantic.INSTANT, TypeName.TIMESTAMP if schema.per_second < _NANOS:
+            ticks = _MICROS // schema.per_second
+            return lambda raw: _in_range(pc.multiply_checked(raw.cast(pa.int64()), ticks), _TICKS).cast(column.arrow)
+        case Semantic.DECIMAL | Semantic.UNKNOWN, TypeName.DECIMAL:
+            is_known = schema.semantic is Semantic.DECIMAL
+            scale = schema.scale if is_known else column.type.scale
+            most = _MOST_PLAIN if column.is_unbounded else _MOST_ARROW
+            if scale is None or not 0 <= scale <= most or (has_text_decimals and not is_known):
+                return None
+            if column.is_unbounded and column.type.precision is not None:
+                return None  # digits are counted value by value
+            return lambda raw: _decimals(raw, scale).cast(column.arrow)
+    return None
+
+
+_MOST_PLAIN, _MOST_ARROW = 6, 38  # digits after the point: with more, Arrow writes small decimals with an exponent
+
+
+def _decimals(raw: Any, scale: int) -> Any:
+    """Return decimals of 64 bits from base64 in quotes; raise if there is anything else."""
+    if pc.all(pc.starts_with(raw, '"')).as_py() is False:
+        raise pa.ArrowInvalid("not text")
+    texts = pc.utf8_trim(raw, '"').to_pylist()
+    try:
+        coded = [None if text is None else a2b_base64(text, strict_mode=True) for text in texts]
+    except ValueError:
+        raise pa.ArrowInvalid("not base64") from None
+    unscaled = [None if each is None else int.from_bytes(each, "big", signed=True) for each in coded]
+    whole = pa.array(unscaled, pa.int64()).cast(pa.decimal128(_MOST_ARROW, 0))
+    return pa.Array.from_buffers(pa.decimal128(_MOST_ARROW, scale), len(whole), whole.buffers())
 
 
 _DAYS = (date.min.toordinal() - date(1970, 1, 1).toordinal(), date.max.toordinal() - date(1970, 1, 1).toordinal())

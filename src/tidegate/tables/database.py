@@ -183,6 +183,13 @@ class TableDatabase(ABC):
         answers true without a look at the table.
         """
 
+    def first_altered(
+        self, conn: Connection, known: Sequence[tuple[Table, str | None]], *, is_written: bool
+    ) -> int | None:
+        """Return the place of the first of these tables that does not have its shape; see :meth:`has_shape`."""
+        changed = (not self.has_shape(conn, *each, is_written=is_written) for each in known)
+        return next((place for place, is_altered in enumerate(changed) if is_altered), None)
+
     @abstractmethod
     def links(self, conn: Connection, table: Table) -> Links | None:
         """Return what the table has to do with others; ``None`` if it does not exist."""

@@ -32,7 +32,7 @@ from tidegate.tables.route import NamePattern, Part, Route, in_two_parts
 from tidegate.tables.rows import Misfit, Rows, Truncate
 from tidegate.tables.schema_format import SchemaFormat
 from tidegate.tables.table import Mode, Table, Tombstones
-from tidegate.tables.target import Draft, Outlet, Target, format_of, write_rows
+from tidegate.tables.target import Draft, Outlet, TableDraft, Target, format_of, write_rows
 from tidegate.tables.types import ColumnType, FormatChoice, KeyFormatArgument, TypeName
 
 __all__ = ["Router"]
@@ -404,7 +404,7 @@ class _TableRows(NamedTuple):
 
     table: tuple[int, str]
     outlet: Outlet
-    draft: Draft
+    draft: TableDraft
     rows: Rows
     write: Callable[[Connection, Rows], None]
     is_partial: bool = False
@@ -471,10 +471,7 @@ class _RouteDraft:
 
     def altered(self, connection: Connection, *, is_written: bool) -> Table | None:
         """Return a table that was altered since the rows were made."""
-        for draft in self._drafts:
-            if (table := draft.altered(connection, is_written=is_written)) is not None:
-                return table
-        return None
+        return TableDraft.first_altered(self._drafts, connection, is_written=is_written)
 
 
 class _Choice:

@@ -52,7 +52,17 @@ from tidegate.tables.shape import look_at_shape
 from tidegate.tables.table import Mode, Table, TableArgument, Tombstones
 from tidegate.tables.types import ColumnType, FormatArgument, FormatChoice, KeyFormatArgument, TypeName
 
-__all__ = ["ColumnRefused", "Draft", "Outlet", "RowsOfRecords", "Target", "format_of", "prepare", "write_rows"]
+__all__ = [
+    "ColumnRefused",
+    "Draft",
+    "Outlet",
+    "RowsOfRecords",
+    "TableDraft",
+    "Target",
+    "format_of",
+    "prepare",
+    "write_rows",
+]
 
 
 _log = logging.getLogger("tidegate")
@@ -724,7 +734,7 @@ class Outlet:
         self._database = database_of(engine)
         self._look()
 
-    def draft(self, feed: Feed) -> Draft:
+    def draft(self, feed: Feed) -> TableDraft:
         """Convert records to rows. If some do not fit, this makes sure that the table is still as it was."""
         if self._outdated:
             self._look()
@@ -735,7 +745,7 @@ class Outlet:
         ):
             self._look()
             rows = self.target.read(feed)
-        return _TableDraft(self, rows)
+        return TableDraft(self, rows)
 
     def has_shape(self, connection: Connection, *, is_written: bool) -> bool:
         """Whether the table is as it was when it was inspected; if not, the next draft inspects it again."""
@@ -743,6 +753,16 @@ class Outlet:
             self._outdated = True
             return False
         return True
+
+    @staticmethod
+    def first_altered(outlets: Sequence[Outlet], connection: Connection, *, is_written: bool) -> Outlet | None:
+        """Return the first outlet whose table is not as it was, as :meth:`has_shape` finds it; asks for all at once."""
+        known = [(each.table, each._shape) for each in outlets]
+        place = outlets[0]._database.first_altered(connection, known, is_written=is_written) if outlets else None
+        if place is None:
+            return None
+        outlets[place]._outdated = True
+        return outlets[place]
 
     def _look(self) -> None:
         """Read the shape of the table, and then its metadata. A change in between shows later as another shape."""
@@ -759,7 +779,7 @@ class Outlet:
         self._outdated = False
 
 
-class _TableDraft:
+class TableDraft:
     """Rows of one table."""
 
     def __init__(self, outlet: Outlet, rows: Any) -> None:
@@ -770,9 +790,23 @@ class _TableDraft:
         self.write = self._target.write
 
     def altered(self, connection: Connection, *, is_written: bool) -> Table | None:
-        is_known = self._outlet.target is self._target  # else another thread has inspected the table since
-        same = is_known and self._outlet.has_shape(connection, is_written=is_written)
+        """Return the table if it was altered since the rows were made; the next rows are made for its new layout."""
+        same = self._is_current and self._outlet.has_shape(connection, is_written=is_written)
         return None if same else self._outlet.table
+
+    @staticmethod
+    def first_altered(drafts: Sequence[TableDraft], connection: Connection, *, is_written: bool) -> Table | None:
+        """Return the first table of these drafts that was altered since its rows were made."""
+        for draft in drafts:
+            if not draft._is_current:
+                return draft._outlet.table
+        found = Outlet.first_altered([each._outlet for each in drafts], connection, is_written=is_written)
+        return None if found is None else found.table
+
+    @property
+    def _is_current(self) -> bool:
+        """Whether no other thread has inspected the table since."""
+        return self._outlet.target is self._target
 
 
 def format_of(choice: FormatChoice) -> Format:

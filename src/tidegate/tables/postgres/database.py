@@ -17,7 +17,7 @@ from tidegate.tables.layout import Facts, Layout
 from tidegate.tables.links import Links
 from tidegate.tables.names import Names
 from tidegate.tables.postgres.columns import alteration_of, postgres_columns, type_written
-from tidegate.tables.postgres.facts import postgres_facts, postgres_links, postgres_shape
+from tidegate.tables.postgres.facts import postgres_facts, postgres_links, postgres_shapes
 from tidegate.tables.postgres.writer import PostgresWriter, conflict_clause, judge_now
 from tidegate.tables.rights import rights_of
 from tidegate.tables.table import Table
@@ -126,11 +126,18 @@ class PostgresDatabase(TableDatabase):
 
     def shape(self, conn: Connection, table: Table) -> str | None:
         """Return the table's shape, as the ids of all objects that it consists of."""
-        return postgres_shape(conn, table)
+        return postgres_shapes(conn, [table])[0]
 
     def has_shape(self, conn: Connection, table: Table, shape: str | None, *, is_written: bool) -> bool:
         """Whether the table still has the shape; checked after the write only."""
-        return not is_written or postgres_shape(conn, table) == shape
+        return not is_written or postgres_shapes(conn, [table]) == [shape]
+
+    def first_altered(
+        self, conn: Connection, known: Sequence[tuple[Table, str | None]], *, is_written: bool
+    ) -> int | None:
+        """Return the place of the first table that has another shape now; all are read by one query."""
+        shapes = postgres_shapes(conn, [table for table, _ in known]) if is_written else []
+        return next((place for place, shape in enumerate(shapes) if shape != known[place][1]), None)
 
     def links(self, conn: Connection, table: Table) -> Links | None:
         """Return what the table has to do with others; ``None`` if it does not exist."""
