@@ -42,10 +42,18 @@ from tidegate.tables.shape import look_at_shape
 from tidegate.tables.table import Mode, Table, TableArgument, Tombstones
 from tidegate.tables.types import ColumnType, FormatArgument, FormatChoice, KeyFormatArgument, TypeName
 
-__all__ = ["ColumnRefused", "Draft", "Outlet", "RowsOfRecords", "Target", "format_of", "prepare", "write_rows"]
+__all__ = ["ColumnRefused", "Draft", "Outlet", "RowsOfRecords", "Target", "fixed", "format_of", "prepare", "write_rows"]
 
 
 _log = logging.getLogger("tidegate")
+
+
+_FIXED = "tidegate_fixed"
+
+
+def fixed(engine: Engine) -> Engine:
+    """Return the engine in a form that neither creates nor alters tables: :class:`NewFields` is raised instead."""
+    return engine.execution_options(**{_FIXED: True})
 
 
 class ColumnRefused(ConfigurationError):
@@ -200,6 +208,8 @@ def _define(
 
     A failure counts as success if the table or ``column`` exists by then: another process has created it first.
     """
+    if engine.get_execution_options().get(_FIXED):
+        raise NewFields(f"table {table} is to be created or extended first")
     failure: DBAPIError | None = None
     try:
         with engine.begin() as conn:
