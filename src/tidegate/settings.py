@@ -202,7 +202,7 @@ class PartSettings(IntoSettings):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RouteSettings(Masked):
-    """The tables that the records of a sink go into; the names of the parts are only for reading."""
+    """The tables that the records of a sink or a pipeline go into; the names of the parts are only for reading."""
 
     parts: Mapping[Label, PartSettings]
     unmatched: Unrouted = _UNROUTED
@@ -225,6 +225,22 @@ class RouteSettings(Masked):
         """Return all settings unmasked; none is a secret."""
         plain = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "parts"}
         return plain | {"parts": {name: part.shown() for name, part in self.parts.items()}}
+
+
+def _check_target(into: IntoSettings | None, route: RouteSettings | None) -> None:
+    """Raise unless either a table or a route is given."""
+    if into is None and route is None:
+        raise ConfigurationError("'into' is missing, the table; or 'route', for several tables")
+    if into is not None and route is not None:
+        raise ConfigurationError("'into' and 'route' contradict each other: one table, or several; keep one")
+
+
+def _target(into: IntoSettings | None, route: RouteSettings | None) -> Table | Route:
+    """Return the table or the route that is given."""
+    if route is not None:
+        return route.route()
+    assert into is not None  # noqa: S101 - checked before
+    return into.described()
 
 
 def check_csv(settings: Any, *, is_csv: bool) -> None:
@@ -286,20 +302,14 @@ class SinkSettings(Masked):
             raise ConfigurationError("'topics' is empty; name one, several, or a pattern that begins with ^")
         if any(topic.startswith("^") for topic in self.topics) and len(self.topics) > 1:
             raise ConfigurationError("'topics' is either one pattern that begins with ^, or names")
-        if self.into is None and self.route is None:
-            raise ConfigurationError("'into' is missing, the table; or 'route', for several tables")
-        if self.into is not None and self.route is not None:
-            raise ConfigurationError("'into' and 'route' contradict each other: one table, or several; keep one")
+        _check_target(self.into, self.route)
         check_csv(self, is_csv=self.format is SinkFormat.CSV)
         check_flatten(self, has_schema=self.format in SCHEMA_FORMATS)
         check_changes(self, is_debezium=self.format is SinkFormat.DEBEZIUM)
 
     def target(self) -> Table | Route:
         """Return the equivalent table or route."""
-        if self.route is not None:
-            return self.route.route()
-        assert self.into is not None  # noqa: S101 - checked above
-        return self.into.described()
+        return _target(self.into, self.route)
 
     def shown(self) -> dict[str, Any]:
         """Return all settings unmasked; none is a secret."""
@@ -531,11 +541,12 @@ def _check_names(topics: tuple[str, ...], group: str) -> None:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PipelineSettings(Masked):
-    """A pipeline: its topics, its transformation and its table."""
+    """A pipeline: its topics, its transformation and its table, or by a route its tables."""
 
     topics: tuple[str, ...]
     group: str
-    into: IntoSettings
+    into: IntoSettings | None = None
+    route: RouteSettings | None = None
     kafka: KafkaSettings | None = None
     ledger: LedgerSettings | None = None
     registry: RegistrySettings | None = None
@@ -560,6 +571,7 @@ class PipelineSettings(Masked):
         if not self.topics:
             raise ConfigurationError("'topics' is empty; name one, or several")
         _check_names(self.topics, self.group)
+        _check_target(self.into, self.route)
         self._check_format()
         self._check_contradictions()
 
@@ -580,7 +592,17 @@ class PipelineSettings(Masked):
         if is_csv and (unknown := [name for name in self.schema if name not in self.fields]):
             raise ConfigurationError(f"schema.{unknown[0]}: is none of 'fields', which are {', '.join(self.fields)}")
 
+    def target(self) -> Table | Route:
+        """Return the equivalent table or route."""
+        return _target(self.into, self.route)
+
     def _check_contradictions(self) -> None:
+        for name in ("columns", "schema", "where", "sql") if self.route is not None else ():
+            if getattr(self, name):
+                raise ConfigurationError(
+                    f"'{name}' and 'route' contradict each other: it makes the rows of one table, and a part of a "
+                    "route has its own columns, where and types; keep one"
+                )
         for name in ("columns", "where"):
             if self.sql is not None and getattr(self, name):
                 raise ConfigurationError(
@@ -622,7 +644,8 @@ class PipelineSettings(Masked):
         plain = ("topics", "group", *form, "schema", "columns", "where", "sql")
         sections = ("kafka", "ledger", "registry", "run", "spark")
         masked = {name: shown(name, getattr(self, name)) for name in sections}
-        return {name: getattr(self, name) for name in plain} | {"into": self.into.shown()} | masked
+        into = {name: each.shown() for name in ("into", "route") if (each := getattr(self, name)) is not None}
+        return {name: getattr(self, name) for name in plain} | into | masked
 
 
 class Held(NamedTuple):

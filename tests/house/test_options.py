@@ -185,7 +185,7 @@ def test_the_settings_of_a_pipeline_are_those_that_a_pipeline_takes() -> None:
     settings = names(PipelineSettings) | names(RunSettings) - {"deployment"}
     taken = parameters(Pipeline, Pipeline.run) - {"observers", "on_batch", "transform"}
     assert settings >= formats
-    assert settings - {"run", "sql"} - formats == taken
+    assert settings - {"run", "sql", "route"} - formats == taken
     assert names(SparkSettings) == names(SparkOptions)
 
 

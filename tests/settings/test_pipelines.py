@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate import ConfigurationError, Delivery, Latest, open_ledger
+from tidegate import ConfigurationError, Delivery, Latest, Table, open_ledger
 from tidegate.app import OutOfRange, Recreated
 from tidegate.core.columns import DecimalText
 from tidegate.core.policies import CommitMode
@@ -22,7 +22,7 @@ from tidegate.settings import (
     TableMode,
 )
 from tidegate.spark.pipeline import configured
-from tidegate.tables import ConnectJsonFormat, DebeziumFormat
+from tidegate.tables import ConnectJsonFormat, DebeziumFormat, Part, Route
 
 PLANTED = "pl4nted"
 EVERYTHING = """
@@ -245,3 +245,73 @@ def test_what_a_pipeline_cannot_be_is_refused_with_file_and_key_and_without_the_
 def test_a_file_that_is_not_there_is_said() -> None:
     with pytest.raises(ConfigurationError, match=r"gone\.toml: cannot be read: No such file"):
         PipelineSettings.load("gone.toml", {})
+
+
+ROUTE = """
+topics = ["shop.orders", "shop.lines"]
+group = "shop"
+kafka = "one:9092"
+
+[route]
+unmatched = "ignore"
+parent_wait = "5s"
+
+[route.parts.lines]
+table = "lines"
+key = ["order_id", "n"]
+mode = "upsert"
+each = "value.lines"
+columns = { order_id = "value.id", n = "index", sku = "each.sku" }
+
+[route.parts.rest]
+table = "raw_{topic}"
+where = { topic = "shop.lines" }
+"""
+
+
+def test_a_route_is_written_as_that_of_a_sink(tmp_path: Path) -> None:
+    file = tmp_path / "shop.toml"
+    file.write_text(ROUTE)
+    settings = PipelineSettings.load(file, {})
+    expected = Route(
+        [
+            Part(
+                Table("lines", key=["order_id", "n"], mode="upsert"),
+                each="value.lines",
+                columns={"order_id": "value.id", "n": "index", "sku": "each.sku"},
+            ),
+            Part(Table("raw_{topic}"), where={"topic": "shop.lines"}),
+        ],
+        unmatched="ignore",
+        parent_wait=5,
+    )
+    with open_ledger(f"sqlite:///{tmp_path / 'shop.db'}") as ledger:
+        assert configured(settings, ledger).spec.route == settings.target() == expected
+    assert settings.shown()["route"]["parts"]["rest"]["table"] == "raw_{topic}"
+    file.write_text(ROUTE.partition("[route]")[0] + '[into]\ntable = "{topic}"\n')
+    with open_ledger(f"sqlite:///{tmp_path / 'shop.db'}") as ledger:
+        assert configured(PipelineSettings.load(file, {}), ledger).spec.route == Route(Table("{topic}"))
+
+
+@pytest.mark.parametrize(
+    ("more", "match"),
+    [
+        ('[into]\ntable = "orders"\n', "contradict each other: one table, or several"),
+        ('where = "value.id > 1"\n', "'where' and 'route' contradict each other"),
+        ('sql = "select 1"\n', "'sql' and 'route' contradict each other"),
+        ('[columns]\nid = "value.id"\n', "'columns' and 'route' contradict each other"),
+        ('[schema]\nid = "integer"\n', "'schema' and 'route' contradict each other"),
+    ],
+)
+def test_what_belongs_to_one_table_is_refused_beside_a_route(tmp_path: Path, more: str, match: str) -> None:
+    file = tmp_path / "shop.toml"
+    file.write_text(ROUTE + more if more.startswith("[") else more + ROUTE)
+    with pytest.raises(ConfigurationError, match=match):
+        PipelineSettings.load(file, {})
+
+
+def test_a_pipeline_needs_a_table_or_a_route(tmp_path: Path) -> None:
+    file = tmp_path / "shop.toml"
+    file.write_text(ROUTE.partition("[route]")[0])
+    with pytest.raises(ConfigurationError, match="'into' is missing, the table; or 'route'"):
+        PipelineSettings.load(file, {})

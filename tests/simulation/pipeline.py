@@ -99,6 +99,7 @@ class Sink:
     """The pipeline's table. It also is what writes to it, and the address that executors open the ledger by."""
 
     is_local = False
+    is_ready = True
     layout = target = object()
 
     def __init__(self, world: PipelineWorld) -> None:
@@ -137,9 +138,11 @@ class Sink:
 
     def write_or_park(
         self, tx: StoreTransaction, made: Iterable[Made], park: Callable[[list[FailedRecord]], None]
-    ) -> None:
-        self._write(tx, (each.rows for each in made))  # type: ignore[misc]
+    ) -> int:
+        blocks: list[Any] = [each.rows for each in made]
+        self._write(tx, blocks)
         park([])
+        return sum(map(len, blocks))
 
     def _write(self, tx: StoreTransaction, rows: Iterable[Block]) -> None:
         for block in rows:

@@ -14,7 +14,7 @@ from tests.spark.orders import Orders, Place
 
 from tidegate import ConfigurationError, Table
 from tidegate.errors import BrokerUnavailable, LedgerUnavailable
-from tidegate.spark import Pipeline
+from tidegate.spark import ExactlyOnce, Pipeline
 from tidegate.spark.spec import PipelineSpec
 from tidegate.tables import Part, Route
 
@@ -31,11 +31,32 @@ def shop(tmp_path: Path) -> Iterator[Place]:
 
 
 @pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"columns": {"id": "value.id"}}, "give each Part of the route its columns"),
+        ({"schema": {"id": "integer"}}, "and each Table its types"),
+        ({"where": "value.id > 1"}, "give each Part of the route its where"),
+        ({"transform": "select 1"}, "a transform makes the rows of one table"),
+        ({"format": "text"}, "has no fields that a route could write"),
+        ({"format": "debezium"}, "change events need mode='upsert'"),
+    ],
+)
+@pytest.mark.parametrize(
     "into", [Route(Table("a")), Part(Table("a")), [Table("a"), Table("b")], "{topic}", Table("raw_{headers.type}")]
 )
-def test_several_tables_are_for_sinks(into: Any) -> None:
-    with pytest.raises(ConfigurationError, match="several tables are for sinks"):
-        PipelineSpec(("orders",), into, GROUP)
+def test_what_belongs_to_one_table_is_refused_with_a_route_by_its_name(into: Any, given: Any, match: str) -> None:
+    with pytest.raises(ConfigurationError, match=match):
+        PipelineSpec(("orders",), into, GROUP, **given)
+
+
+def test_topics_that_would_end_in_one_table_are_refused_before_they_are_read() -> None:
+    with pytest.raises(ConfigurationError, match="topics a.b and a_b would both end in table 'a_b'"):
+        PipelineSpec(("a.b", "a_b"), "{topic}", GROUP)
+
+
+def test_a_query_of_structured_streaming_writes_into_one_table(shop: Place) -> None:
+    with pytest.raises(ConfigurationError, match="several tables are for sinks and pipelines"):
+        ExactlyOnce(Table("{topic}"), ledger=shop.ledger, name="q")
 
 
 def refused(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
@@ -25,9 +25,10 @@ from tidegate.app.handler import (
 )
 from tidegate.core.arguments import convert_arguments
 from tidegate.core.batches import Tried, Tries
-from tidegate.core.policies import Again, Backoff, FailurePolicy
+from tidegate.core.policies import Again, FailurePolicy
 from tidegate.core.records import Record, Records, TopicPartition
 from tidegate.core.schemas import SCHEMA_FORMATS, SchemaRegistry
+from tidegate.core.waits import ParentWaits
 from tidegate.errors import ConfigurationError
 from tidegate.ledger import Ledger, SqlTransaction
 from tidegate.ledger.blame import described
@@ -270,21 +271,22 @@ class _RouteRun(_SinkRun):
         """Return when to try a record again that a foreign key refused, while its parent may be on its way."""
         if self._verdicts.breaks_reference(error):
             record = self._all[place]
-            if (after := self._verdicts.wait_for_parent(record, self._last[record.source])) is not None:
+            after = self._verdicts.waits.next(record.source, record.offset, self._last[record.source])
+            if after is not None:
                 return Again(after)
         return super()._decide(place, attempts, error)
 
     def _ends_before(self, record: Record, error: Exception) -> bool:
         """Whether the record waits for a parent: that may itself wait for a row of the records before this one."""
-        return self._verdicts.breaks_reference(error) and self._verdicts.waits_with(record)
+        return self._verdicts.breaks_reference(error) and self._verdicts.waits.is_due(record.source, record.offset)
 
     @cached_property
     def _last(self) -> dict[TopicPartition, int]:
         return {record.source: record.offset for record in self._all}  # offsets ascend in each partition
 
     def _outcome(self, settled: int, error: Exception | None) -> Handled:
-        if self._verdicts.is_waiting and settled == len(self._all):
-            self._verdicts.forget(self._last)
+        if self._verdicts.waits and settled == len(self._all):
+            self._verdicts.waits.forget(self._last)
         return super()._outcome(settled, error)
 
     def _parts(self) -> Iterator[tuple[int, int, Sequence[Any] | None]]:
@@ -315,53 +317,10 @@ class _SinkVerdicts(Verdicts):
         )
 
 
-_PARENT_WAITS = Backoff(0.1, 2.0, 2.0)
-
-
 class _RouteVerdicts(_SinkVerdicts):
-    """Verdicts that know how long each partition has waited for parents, which another partition may bring.
-
-    All records that are there while their partition waits wait with it: each of their parents has had that time.
-    """
+    """Verdicts that know how long each partition has waited for parents."""
 
     def __init__(self, name: str, policy: FailurePolicy, router: Router, wait: float) -> None:
         super().__init__(name, policy)
         self.breaks_reference = router.breaks_reference
-        self._wait = wait
-        self._waits: dict[TopicPartition, _ParentWait] = {}
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether a partition has waited, and its records are not all settled."""
-        return bool(self._waits)
-
-    def waits_with(self, record: Record) -> bool:
-        """Whether the partition of a record that a foreign key refuses waits now."""
-        known = self._waits.get(record.source)
-        has_waited = known is not None and known.first <= record.offset <= known.last and known.seconds >= self._wait
-        return self._wait > 0 and not has_waited
-
-    def wait_for_parent(self, record: Record, last: int) -> float | None:
-        """Return for how long to wait now, with all records up to ``last``; ``None`` if that has been long enough."""
-        known = self._waits.get(record.source)
-        if known is None or not known.first <= record.offset <= known.last:
-            known = _ParentWait(record.offset, last, 0, 0.0)
-        if known.seconds >= self._wait:
-            return None
-        after = min(_PARENT_WAITS.after(known.times + 1), self._wait - known.seconds)
-        self._waits[record.source] = known._replace(times=known.times + 1, seconds=known.seconds + after)
-        return after
-
-    def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Begin anew: all records that have waited are settled."""
-        for partition in partitions:
-            self._waits.pop(partition, None)
-
-
-class _ParentWait(NamedTuple):
-    """How often, and how many seconds, a partition has waited, and its first and last offset that were there."""
-
-    first: int
-    last: int
-    times: int
-    seconds: float
+        self.waits = ParentWaits(wait)

@@ -244,9 +244,7 @@ def _clock(seconds: float) -> str:
 def run_pipeline(settings: PipelineSettings, turns: Mapping[str, Any], observers: Sequence[Observer]) -> Report:
     """Run the pipeline and show its progress, until it is done or a signal stops it."""
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs every connection that it closes
-    progress = progress_for(
-        Console(stderr=True), settings.group, f"{', '.join(settings.topics)} → {settings.into.table}"
-    )
+    progress = progress_for(Console(stderr=True), settings.group, f"{', '.join(settings.topics)} → {settings.target()}")
     with closing(opened(settings.ledger)) as ledger:
         pipeline = configured(settings, ledger, observers=observers, on_batch=progress)
         with progress:
@@ -257,4 +255,4 @@ def check_pipeline(settings: PipelineSettings) -> Iterator[str]:
     """Yield a line for each check that passes; raise at the first that fails."""
     with closing(opened(settings.ledger)) as ledger:
         pipeline = configured(settings, ledger)
-        yield from checked(settings, pipeline.spec.table, ledger)
+        yield from checked(settings, pipeline.spec.into, ledger)

@@ -1,4 +1,4 @@
-"""Checks of a pipeline before it runs. They read the cluster, topics, ledger and table, and change nothing."""
+"""Checks of a pipeline before it runs. They read the cluster, topics, ledger and tables, and change nothing."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from tidegate.ledger import Ledger, SqlLedger
 from tidegate.settings import PipelineSettings
 from tidegate.spark.kafka_options import kafka_options
 from tidegate.tables.registry import database_of
+from tidegate.tables.route import Route
 from tidegate.tables.table import Table
 from tidegate.tables.target import prepare
 
 __all__ = ["checked"]
 
 
-def checked(settings: PipelineSettings, table: Table, ledger: Ledger[Any]) -> Iterator[str]:
+def checked(settings: PipelineSettings, into: Table | Route, ledger: Ledger[Any]) -> Iterator[str]:
     """Yield a line for each check that passes; raise at the first that fails."""
     kafka = {} if settings.kafka is None else settings.kafka.configuration()
     kafka_options(kafka, settings.group)  # raises for settings that the connector does not support
@@ -48,7 +49,14 @@ def checked(settings: PipelineSettings, table: Table, ledger: Ledger[Any]) -> It
     else:
         lag = sum(max(0, log.latest - positions.get(tp, log.earliest)) for tp, log in logs.items())
         yield f"ledger {ledger}: group {settings.group!r} has {len(positions)} positions, {lag:,} offsets to go"
-    yield _table(ledger.engine, table, settings)
+    if isinstance(into, Table):
+        yield _table(ledger.engine, into, settings)
+        return
+    for part in into.tables:
+        if part.pattern is None:
+            yield _table(ledger.engine, part.table, settings)
+        else:
+            yield f"table {part.table}: records name it"
 
 
 def _positions(ledger: SqlLedger, group: str) -> dict[TopicPartition, int] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -30,6 +31,7 @@ from tidegate.observe.events import Committed, DeadLettered, Event, FencedOff
 from tidegate.spark.address import LedgerAddress
 from tidegate.spark.executor import Ended, ExecutorCommit, TaskResult
 from tidegate.spark.jobs import JobFailed, RecordJobs
+from tidegate.spark.routes import Drafted, PipelineRoute, RouteCommit, RouteWriting, before_waits
 from tidegate.spark.rows import FixedTable, Made, RowWise
 from tidegate.spark.spec import WriteSpec
 from tidegate.spark.staging import RowRefused, Staged, Staging
@@ -83,6 +85,11 @@ class PipelineTable:
         return None if self.is_local else LedgerAddress.of(self._ledger)
 
     @property
+    def is_ready(self) -> bool:
+        """Whether executors may write: only the driver creates the table."""
+        return self.layout is not None
+
+    @property
     def layout(self) -> Layout | None:
         """The table's layout; ``None`` if the table does not exist yet and will be created from the first rows."""
         return self.target.prepare()
@@ -104,13 +111,13 @@ class PipelineTable:
     def _look(self) -> None:
         """Read the shape before the layout, so that a change in between is noticed as a different shape."""
         shape: object = object()
-        self._shape = look_at_shape(self.engine, self._spec.into)
+        self._shape = look_at_shape(self.engine, self._spec.table)
         while shape != self._shape:  # repeat after a table was created or altered here
             shape = self._shape
             self.target = self._target()
             layout = self.target.prepare()
-            self._shape = look_at_shape(self.engine, self._spec.into)
-        if self._spec.is_plain and layout is not None and not self._spec.into.evolution.adds:
+            self._shape = look_at_shape(self.engine, self._spec.table)
+        if self._spec.is_plain and layout is not None and not self._spec.table.evolution.adds:
             self.target.read([])  # raises if the table lacks a column that a source is mapped to
 
     def made(self, make: Callable[[Target], T]) -> T:
@@ -147,6 +154,8 @@ class MicroBatch(NamedTuple):
     spans: tuple[Span, ...]
     claims: Mapping[TopicPartition, Claim]
     jobs: RecordJobs
+    over: Mapping[TopicPartition, int] = {}
+    """Partitions that have waited long enough for parents, with the last offset that has waited."""
 
     @property
     def length(self) -> int:
@@ -161,8 +170,10 @@ class Writes(NamedTuple):
     rows: Sequence[Rows] = ()
     letters: Sequence[FailedRecord] = ()
     staged: Staged | None = None
-    made: Sequence[Made] = ()
+    made: Sequence[Made] | Sequence[Drafted] = ()
     """Rows with the dead letters found so far. Records whose rows the database refuses are parked as well."""
+    routed: RouteWriting | None = None
+    """Writes the rows of a route."""
 
     @property
     def total(self) -> int:
@@ -183,6 +194,20 @@ class BatchDone:
     already_done: int = 0
     outdated: bool = False
     sizes: dict[TopicPartition, float] = field(default_factory=dict)
+    waiting: dict[TopicPartition, int] = field(default_factory=dict)
+    """The offsets of records of a route that wait for their parents; their partitions were committed up to there."""
+    waits: dict[TopicPartition, float] = field(default_factory=dict)
+    """For how many seconds each of these partitions waits now."""
+    tried: tuple[Span, ...] = ()
+    """The spans, if they are not those of the micro-batch."""
+
+    def add(self, other: BatchDone) -> None:
+        """Add the outcome of another part of the micro-batch."""
+        for name in ("records", "rows", "letters", "fenced", "already_done"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.outdated = self.outdated or other.outdated
+        self.sizes |= other.sizes
+        self.waiting |= other.waiting
 
 
 class Driver:
@@ -192,7 +217,7 @@ class Driver:
         self,
         spec: WriteSpec,
         ledger: SqlLedger,
-        destination: PipelineTable,
+        destination: PipelineTable | PipelineRoute,
         tell: Callable[[Event], None],
         runtime: Runtime = THREADS,
     ) -> None:
@@ -229,27 +254,49 @@ class Driver:
 
     def _tasks(self, batch: MicroBatch, spans: Sequence[Span], rowwise: RowWise, *, parks: bool) -> list[TaskResult]:
         assert self._address is not None  # noqa: S101 - it is None for a local database only, which the driver writes to
-        task = ExecutorCommit(
-            self._address,
-            self._destination.writing(),
-            rowwise,
-            self._destination.fixed(),
-            self._spec.delivery,
-            batch.claims,
-            {span.partition: span for span in spans},
-            parks,
-            self._runtime,
-        )
+        of_partitions = {span.partition: span for span in spans}
+        how = self._spec.delivery, batch.claims, of_partitions
+        if isinstance(self._destination, PipelineRoute):
+            routed = RouteCommit(self._destination.fixed, rowwise, *how, batch.over, self._runtime)
+            return batch.jobs.commit(routed, spans)
+        writing, into = self._destination.writing(), self._destination.fixed()
+        task = ExecutorCommit(self._address, writing, rowwise, into, *how, parks, self._runtime)
         return batch.jobs.commit(task, spans)
 
     def by_driver(self, batch: MicroBatch, rowwise: RowWise) -> BatchDone:
         """Collect all records and write them here, in one transaction."""
         batches, counts, sizes = batch.jobs.collect(rowwise, batch.spans)
+        if isinstance(self._destination, PipelineRoute):
+            drafted = self._destination.made(batches)
+            done = self._routed(batch, drafted, counts, self._destination.writing(batch.over))
+            done.sizes = sizes
+            return done
         rowwise = rowwise.of_partitions(len(batch.claims))
         made = self._destination.made(lambda target: [rowwise.make(each, target) for each in batches])
         spans = [span._replace(records=counts.get(span.partition, 0)) for span in batch.spans]
         done = self.together(batch.claims, spans, Writes("driver", made=made))
         done.sizes = sizes
+        return done
+
+    def _routed(
+        self, batch: MicroBatch, made: Sequence[Drafted], counts: Mapping[TopicPartition, int], writing: RouteWriting
+    ) -> BatchDone:
+        """Write the rows of a route. A partition ends in front of a record that waits for its parent."""
+
+        def attempt(ends: Mapping[TopicPartition, int]) -> BatchDone:
+            left = sum((each.counts(ends) for each in made), Counter[TopicPartition]()) if ends else counts
+            parts = [
+                span._replace(end=ends.get(span.partition, span.end), records=left.get(span.partition, 0))
+                for span in batch.spans
+            ]
+            spans = [span for span in parts if span.end > span.start]
+            if not spans:
+                return BatchDone("driver")
+            writes = Writes("driver", made=[each.before(ends) for each in made], routed=writing)
+            return self.together(batch.claims, spans, writes)
+
+        done, ends = before_waits(attempt)
+        done.waiting = ends
         return done
 
     def transformed(self, batch: MicroBatch, transformed: Transformed, *, collect: bool) -> BatchDone:
@@ -259,18 +306,23 @@ class Driver:
             if collect:
                 writes = Writes("driver", self._collected(transformed), transformed.letters)
             else:
-                staged = self._staging.load(transformed.rows, self._destination.target.layout)
+                staged = self._staging.load(transformed.rows, self._table.target.layout)
                 writes = Writes("staged", (), transformed.letters, staged)
             done = self.together(batch.claims, spans, writes)
             done.sizes = transformed.sizes
             return done
         except RowRefused as refused:
-            if not collect and self._spec.into.evolution.alters_columns:  # which only the driver does
+            if not collect and self._spec.table.evolution.alters_columns:  # which only the driver does
                 return BatchDone("staged", outdated=True)
             raise PipelineStopped(
                 f"{self._spec.about}: a row of the transform does not fit: {refused}. The row may come from several "
                 "records, so none of them is parked; correct the transform or the table"
             ) from None
+
+    @property
+    def _table(self) -> PipelineTable:
+        assert isinstance(self._destination, PipelineTable)  # noqa: S101 - a transform with a route is refused
+        return self._destination
 
     def close(self) -> None:
         """Drop the staging table of the run."""
@@ -278,7 +330,7 @@ class Driver:
 
     def _collected(self, transformed: Transformed) -> list[Rows]:
         batches = installed().arrow_table(transformed.rows).combine_chunks().to_batches()
-        rows = self._destination.made(lambda target: [target.fit(each) for each in batches])
+        rows = self._table.made(lambda target: [target.fit(each) for each in batches])
         for each in rows:
             if each.misfits:
                 raise RowRefused(str(each.misfits[0]))
@@ -287,20 +339,19 @@ class Driver:
     def together(self, claims: Mapping[TopicPartition, Claim], spans: Sequence[Span], writes: Writes) -> BatchDone:
         """Advance all spans, write and park, in one transaction."""
         began = self._runtime.monotonic()
-        # A table that is created from the first rows does not exist before there are any.
-        is_there = self._destination.layout is not None
-        writing = self._destination.writing() if is_there and (writes.rows or writes.staged or writes.made) else None
+        writing = self._writing(writes)
         parked = known = [*writes.letters, *(letter for each in writes.made for letter in each.letters)]
+        rows = writes.total
 
         def work(tx: SqlTransaction) -> None:
-            nonlocal parked
+            nonlocal parked, rows
             parked = list(known)
             if writes.staged is not None:
                 writes.staged.move(tx)
             if writing is not None and writes.made:
                 parked = []
-                writing.write_or_park(tx, writes.made, parked.extend)
-            elif writing is not None:
+                rows = writing.write_or_park(tx, writes.made, parked.extend)  # type: ignore[arg-type]
+            elif isinstance(writing, Writing):
                 writing.write(tx, writes.rows)
             for letter in parked:
                 tx.park(letter)
@@ -320,22 +371,33 @@ class Driver:
         for record, why, _ in parked:
             self._tell(DeadLettered(self._spec.group, record.source, record.offset, why))
         records = sum(span.records for span in spans)
-        rows = writes.total - (len(parked) - len(known))
         return BatchDone(writes.mode, records, rows, len(parked), already_done=int(is_done))
 
+    def _writing(self, writes: Writes) -> Writing | RouteWriting | None:
+        """Return what writes the rows; ``None`` if there are none, and then the table need not exist yet."""
+        if isinstance(self._destination, PipelineRoute):
+            return writes.routed
+        is_there = self._destination.layout is not None
+        return self._destination.writing() if is_there and (writes.rows or writes.staged or writes.made) else None
+
     def _take(self, result: TaskResult, span: Span, done: BatchDone) -> None:
+        if result.waiting >= 0:
+            done.waiting[span.partition] = result.waiting
         match result.ended:
             case Ended.FENCED:
                 done.fenced += 1
                 self._tell(FencedOff(self._spec.group, {span.partition: None}, result.detail))
             case Ended.OUTDATED:
                 done.outdated = True
+            case Ended.WAITING:
+                pass
             case Ended.COMMITTED | Ended.ALREADY_DONE as ended:
                 done.records += result.records
                 done.rows += result.rows
                 done.letters += result.letters
                 done.already_done += ended is Ended.ALREADY_DONE
-                covered = (span._replace(records=result.records),)
+                end = span.end if result.waiting < 0 else result.waiting
+                covered = (span._replace(end=end, records=result.records),)
                 taken = (result.seconds, result.attempts, result.unknown, ended is Ended.ALREADY_DONE)
                 self._tell(Committed(self._spec.group, covered, *taken))
                 for offset, error in json.loads(result.parked or "[]"):

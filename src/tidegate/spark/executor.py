@@ -44,7 +44,18 @@ from tidegate.tables.plan import PlanStep
 from tidegate.tables.rows import DoesNotFit, Rows
 from tidegate.tables.writer import GuardedWriter, TableAltered
 
-__all__ = ["RESULT", "Ended", "ExecutorCommit", "Kept", "Shelf", "TaskResult", "TaskTarget"]
+__all__ = [
+    "RESULT",
+    "Ended",
+    "ExecutorCommit",
+    "Kept",
+    "Shelf",
+    "SpanRecords",
+    "TaskResult",
+    "TaskTarget",
+    "park_all",
+    "task_is_retried",
+]
 
 
 _BATCH_BYTES = 2_500  # what a batch takes in memory beside its data: a step may have a single row
@@ -119,6 +130,8 @@ class Ended(StrEnum):
     OUTDATED = "outdated"
     REFUSED = "refused"
     """The database refused rows; with ``parks``, the task can be run again."""
+    WAITING = "waiting"
+    """The first record waits for a row that a foreign key refers to; nothing is committed."""
     CONFLICT = "conflict"
     UNAVAILABLE = "unavailable"
     """The ledger is unavailable; a later attempt may succeed."""
@@ -134,6 +147,7 @@ class TaskResult(NamedTuple):
     """The report of a task to the driver; ``detail`` is the text of an error.
 
     ``parked`` lists the dead letters as JSON: offset and error of each. ``size`` is the expected size of a record.
+    ``waiting`` is the offset of a record of a route that waits for its parent, in front of which the commit ends.
     """
 
     topic: str
@@ -148,6 +162,7 @@ class TaskResult(NamedTuple):
     size: float = 0.0
     parked: str = ""
     detail: str = ""
+    waiting: int = -1
 
     @classmethod
     def of(cls, row: Iterable[Any]) -> TaskResult:
@@ -240,7 +255,7 @@ class ExecutorCommit:
 
     def _done(self, batches: Iterable[Any], kept: Kept) -> TaskResult | None:
         """Return the result of the task; ``None`` if it saw no record."""
-        whole, sizes, target = _Whole(self.spans), Sizes(), self.target()
+        whole, sizes, target = SpanRecords(self.spans), Sizes(), self.target()
         try:
             for batch in filter(len, batches):
                 whole.add(batch, self.rowwise.read(batch))
@@ -259,7 +274,7 @@ class ExecutorCommit:
             return TaskResult.failed(whole.source or self._some, error)
         if whole.source is None:
             return None
-        done = self._commit(target, whole.source, whole.count, kept, is_retried=_is_retried())
+        done = self._commit(target, whole.source, whole.count, kept, is_retried=task_is_retried())
         return done._replace(size=sizes.expected)
 
     def target(self) -> TaskTarget:
@@ -275,7 +290,7 @@ class ExecutorCommit:
         span = self.spans[source]._replace(records=count)
 
         def write(tx: SqlTransaction) -> None:
-            park = partial(_park, ledger, tx)
+            park = partial(park_all, ledger, tx)
             if self.parks:
                 kept.begin()
                 made = map(kept.counted, (self.rowwise.make(batch, self.into) for batch, _ in kept.raw))
@@ -373,7 +388,8 @@ class Kept:
             yield letters_read(some)
 
 
-def _park(ledger: SqlLedger, tx: SqlTransaction, letters: list[FailedRecord]) -> None:
+def park_all(ledger: SqlLedger, tx: SqlTransaction, letters: list[FailedRecord]) -> None:
+    """Park dead letters in the transaction, and write them at once."""
     for letter in letters:
         tx.park(letter)
     ledger.write_parked(tx)
@@ -383,7 +399,7 @@ class NotWhole(TidegateError):
     """A task did not receive the records of one span, each once and in order."""
 
 
-class _Whole:
+class SpanRecords:
     """Checks that a task receives all records of one span, in order.
 
     The partition is taken from the records. Spark's task numbers cannot be used: they do not identify a Kafka
@@ -436,7 +452,7 @@ def _ascend(offsets: Any) -> bool:
     return bool(pc.all(pc.less(offsets[:-1], offsets[1:]), min_count=0).as_py())
 
 
-def _is_retried() -> bool:
+def task_is_retried() -> bool:
     """Return whether an earlier attempt at this task exists. Speculative attempts are numbered in the same way."""
     from pyspark import TaskContext  # noqa: PLC0415 - only executors have one
 

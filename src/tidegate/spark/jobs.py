@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from tidegate.core.records import TopicPartition
 from tidegate.core.work import Span
 from tidegate.errors import ConfigurationError, TidegateError
-from tidegate.spark.executor import RESULT, ExecutorCommit, TaskResult
+from tidegate.spark.executor import RESULT, TaskResult
 from tidegate.spark.plans import refuse_exchange
 from tidegate.spark.records import RAW, Sizes, raw_records
 from tidegate.spark.rows import RowWise
@@ -19,7 +19,7 @@ from tidegate.spark.versions import installed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Collected", "JobFailed", "RecordJobs", "SparkJobs", "job"]
+__all__ = ["Collected", "JobFailed", "RecordJobs", "SpanTask", "SparkJobs", "job"]
 
 
 class Collected(NamedTuple):
@@ -30,10 +30,21 @@ class Collected(NamedTuple):
     sizes: dict[TopicPartition, float]
 
 
+class SpanTask(Protocol):
+    """What a task does with the records of one span: commits them, to one table or to those of a route."""
+
+    @property
+    def rowwise(self) -> RowWise:
+        """How its rows are made."""
+
+    def __call__(self, batches: Iterable[Any]) -> Iterable[Any]:
+        """Run it and yield its result."""
+
+
 class RecordJobs(Protocol):
     """Interface for jobs over the records of spans: :class:`SparkJobs`, or its replacement in the simulation."""
 
-    def commit(self, task: ExecutorCommit, spans: Sequence[Span]) -> list[TaskResult]:
+    def commit(self, task: SpanTask, spans: Sequence[Span]) -> list[TaskResult]:
         """Run the task for each span, and return the results. A task that saw no record has none."""
 
     def collect(self, rowwise: RowWise, spans: Sequence[Span]) -> Collected:
@@ -52,7 +63,7 @@ class SparkJobs(RecordJobs):
         """Return the raw records of the spans."""
         return raw_records(self._spark, spans, self._options)
 
-    def commit(self, task: ExecutorCommit, spans: Sequence[Span]) -> list[TaskResult]:
+    def commit(self, task: SpanTask, spans: Sequence[Span]) -> list[TaskResult]:
         """Run the task for each span, and return the results. A task that saw no record has none."""
         frame = task.rowwise.frame(self.raw(spans)).mapInArrow(task, RESULT)
         self._refuse_exchange(frame, task.rowwise)

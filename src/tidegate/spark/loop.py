@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.core.policies import Backoff, CommitMode
 from tidegate.core.records import TopicPartition
 from tidegate.core.runtime import Runtime, Signal
+from tidegate.core.waits import ParentWaits
 from tidegate.core.work import Claim, Span
 from tidegate.errors import ConfigurationError, StatementTooLong
 from tidegate.ledger.threads import THREADS
@@ -18,7 +19,8 @@ from tidegate.spark.driver import BatchDone, Driver, MicroBatch, PipelineTable
 from tidegate.spark.jobs import JobFailed, SparkJobs, job
 from tidegate.spark.plans import refuse_exchange, refuse_generators, refuse_partial
 from tidegate.spark.report import BatchReport, Report
-from tidegate.spark.rows import Expressions, Plain
+from tidegate.spark.routes import PipelineRoute
+from tidegate.spark.rows import Expressions, Plain, RowWise
 from tidegate.spark.spec import PipelineSpec
 from tidegate.spark.staging import LoadFailed
 from tidegate.spark.transforms import Transforming, expressions_of, parsing_of, rowwise_of, view_of
@@ -69,6 +71,7 @@ def expected_bytes(lengths: Mapping[TopicPartition, int], sizes: Mapping[TopicPa
     return sum(length * sizes.get(tp, unknown) for tp, length in lengths.items())
 
 
+_RETRIED = 10_000  # offsets of the partitions that wait for parents
 _COLLECTED = 4  # of micro-batches that executors can do, the driver takes those of at most a quarter of max_bytes
 
 
@@ -79,8 +82,11 @@ class MicroBatches:
     commit as a whole. Executors do the rest.
     """
 
-    def __init__(self, spec: PipelineSpec, jobs: SparkJobs, commits: Driver, destination: PipelineTable) -> None:
+    def __init__(
+        self, spec: PipelineSpec, jobs: SparkJobs, commits: Driver, destination: PipelineTable | PipelineRoute
+    ) -> None:
         self._spec = spec
+        self._waits = ParentWaits(0.0 if spec.route is None else spec.route.parent_wait)
         self._jobs = jobs
         self._commits = commits
         self._destination = destination
@@ -121,13 +127,18 @@ class MicroBatches:
             if self._altering:
                 self._destination.look()
             self._shape()
-            done = self._run(MicroBatch(tuple(spans), claims, self._jobs), weight)
+            done = self._run(MicroBatch(tuple(spans), claims, self._jobs, self._waits.over), weight)
         self._altering = done.outdated
+        for span in done.tried or spans:
+            if (offset := done.waiting.get(span.partition)) is None:
+                self._waits.settle(span.partition, span.end)
+            else:
+                done.waits[span.partition] = self._waits.next(span.partition, offset, span.end - 1) or 0.0
         return done
 
     def _run(self, batch: MicroBatch, weight: float) -> BatchDone:
         """Choose who writes. Only the driver may create or alter the table, so it writes while that is due."""
-        alone = self._destination.is_local or self._altering or self._destination.layout is None
+        alone = self._destination.is_local or self._altering or not self._destination.is_ready
         light = weight <= self._spec.max_bytes / _COLLECTED
         small = alone or (light and batch.length <= self._spec.collect)
         if self._transforming is not None:
@@ -135,12 +146,33 @@ class MicroBatches:
                 self._refuse_partial(transformed.rows)
                 return self._commits.transformed(batch, transformed, collect=small)
         assert self._rowwise is not None  # noqa: S101 - _shape() has set one of the two
-        together = small or self._spec.mode is CommitMode.BATCH
-        return (self._commits.by_driver if together else self._commits.by_partition)(batch, self._rowwise)
+        if small or self._spec.mode is CommitMode.BATCH:
+            return self._commits.by_driver(batch, self._rowwise)
+        again = [span for span in batch.spans if span.partition in self._waits]
+        if not again:
+            return self._commits.by_partition(batch, self._rowwise)
+        return self._with_waiting(batch, self._rowwise, self._shortened(again, weight / batch.length))
+
+    def _with_waiting(self, batch: MicroBatch, rowwise: RowWise, again: tuple[Span, ...]) -> BatchDone:
+        """Let the driver write the partitions that wait for parents, together, since they may wait for each other."""
+        done = BatchDone("partition")
+        waiting = {span.partition for span in again}
+        if others := tuple(span for span in batch.spans if span.partition not in waiting):
+            done.add(self._commits.by_partition(batch._replace(spans=others), rowwise))
+        if not done.outdated:
+            done.add(self._commits.by_driver(batch._replace(spans=again), rowwise))
+        done.tried = (*others, *again)
+        return done
+
+    def _shortened(self, spans: Sequence[Span], weight: float) -> tuple[Span, ...]:
+        """Return the spans in a length that the driver can write; ``weight``: expected bytes of a record."""
+        most = min(_RETRIED, self._spec.max_bytes / _COLLECTED / max(weight, 1.0))
+        each = max(1, int(most / len(spans)))
+        return tuple(span._replace(end=min(span.end, span.start + each)) for span in spans)
 
     def _refuse_partial(self, rows: DataFrame) -> None:
         if not self._spec.per_batch:
-            refuse_partial(rows, self._spec.about, self._spec.into)
+            refuse_partial(rows, self._spec.about, self._spec.table)
 
     def _shape(self) -> None:
         """Decide how rows are made; decide again after the table has changed."""
@@ -208,6 +240,7 @@ class Loop:
         self._clock = runtime.monotonic
         self._paused = False
         self._failures = 0
+        self._due: dict[TopicPartition, float] = {}  # when partitions that wait for parents are tried again
         self._refused = False  # whether the last micro-batch failed, possibly because of the ledger
 
     def run(self, every: float) -> None:
@@ -215,12 +248,20 @@ class Loop:
         while not self._stopping.is_set():
             began = self._clock()
             if not self._one() or every:
-                self._stopping.wait(max(0.0, began + (every or _IDLE) - self._clock()))
+                due = min([began + (every or _IDLE), *self._due.values()])
+                self._stopping.wait(max(0.0, due - self._clock()))
         self._report.stopped = "asked to stop"
 
     def run_once(self) -> None:
-        """Run one micro-batch, if there is anything to read and the group is not paused."""
-        self._one()
+        """Run one micro-batch, if there is anything to read and the group is not paused.
+
+        What of it waits for parents is tried again until it is settled.
+        """
+        ends: dict[TopicPartition, int] = {}
+        self._one(covered=ends)
+        while self._due and not self._stopping.is_set() and not self._paused:
+            self._wait_for_parents()
+            self._one(ends)
         stopped = "asked to stop" if self._stopping.is_set() else "one micro-batch"
         self._report.stopped = "paused" if self._paused else stopped
 
@@ -233,13 +274,25 @@ class Loop:
             if all(positions.get(tp, end) >= end for tp, end in ends.items()):
                 self._report.stopped = "caught up"
                 return
-            if not self._one(ends) and self._paused:
-                self._report.stopped = "paused"
-                return
+            if not self._one(ends):
+                if self._paused:
+                    self._report.stopped = "paused"
+                    return
+                self._wait_for_parents()
         self._report.stopped = "asked to stop"
 
-    def _one(self, ends: Mapping[TopicPartition, int] | None = None) -> bool:
-        """Plan and run a micro-batch until it succeeds. Returns whether there was anything to read."""
+    def _wait_for_parents(self) -> None:
+        """Wait until a partition is to be tried again."""
+        if self._due:
+            self._stopping.wait(max(0.0, min(self._due.values()) - self._clock()))
+
+    def _one(
+        self, ends: Mapping[TopicPartition, int] | None = None, *, covered: dict[TopicPartition, int] | None = None
+    ) -> bool:
+        """Plan and run a micro-batch until it succeeds. Returns whether there was anything to read.
+
+        ``covered`` is filled with the end of each span.
+        """
         while not self._stopping.is_set():
             if not self._looked():
                 continue
@@ -247,6 +300,8 @@ class Loop:
             if not spans:
                 self._answered()
                 return False
+            if covered is not None:
+                covered |= {span.partition: span.end for span in spans}
             if self._turn(spans):
                 return True
         return False
@@ -260,6 +315,8 @@ class Loop:
             return []
         known = self._holding.ends
         wanted = known if ends is None else {tp: min(end, ends.get(tp, end)) for tp, end in known.items()}
+        now = self._clock()
+        wanted = {tp: end for tp, end in wanted.items() if self._due.get(tp, now) <= now}
         return plan(self._holding.positions, wanted, self._limit, most_bytes=self._most_bytes, sizes=self._sizes)
 
     def _weight(self, spans: Sequence[Span]) -> float:
@@ -300,7 +357,11 @@ class Loop:
         self._sizes |= done.sizes
         self._limit = min(self._most, 2 * self._limit)
         self._waiting.succeeded()
-        if done.outdated:
+        now = self._clock()
+        tried = {span.partition for span in spans}
+        self._due = {tp: at for tp, at in self._due.items() if tp not in tried}
+        self._due |= {tp: now + after for tp, after in done.waits.items()}
+        if done.outdated and not (done.records or done.letters):
             return False
         self._tell(Polled(self._report.group, done.records, 0))
         self._looked()
@@ -312,4 +373,4 @@ class Loop:
         self._report.add(batch)
         if self._on_batch is not None:
             self._on_batch(batch)
-        return True
+        return not done.outdated

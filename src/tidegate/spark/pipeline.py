@@ -29,12 +29,12 @@ from tidegate.spark.jobs import SparkJobs
 from tidegate.spark.kafka_options import client_settings, kafka_options
 from tidegate.spark.loop import Loop, MicroBatches
 from tidegate.spark.report import BatchReport, Report
+from tidegate.spark.routes import PipelineRoute
 from tidegate.spark.session import SparkOptions, check_session, open_session, refuse_remote
 from tidegate.spark.spec import PipelineSpec, Transform, ValueFormat
 from tidegate.tables.debezium_format import DebeziumFormat
-from tidegate.tables.route import OneTableArgument
+from tidegate.tables.route import IntoArgument, RouteArgument
 from tidegate.tables.schema_format import SchemaFormat
-from tidegate.tables.table import Table
 from tidegate.tables.types import Declared
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ _SparkArgument: TypeAlias = Annotated[Any, Accepts("a SparkSession, or SparkOpti
 
 
 class Pipeline:
-    """Moves the records of topics into a table of the database that holds the ledger.
+    """Moves the records of topics into a table, or by a route into several, of the database that holds the ledger.
 
     ``columns`` and ``where`` make one row from each record. ``transform`` makes rows by SQL over ``records``, or by any
     function of a DataFrame. Records that do not parse become dead letters. ``commit`` says what commits together: each
@@ -65,7 +65,7 @@ class Pipeline:
     def __init__(
         self,
         topics: str | Sequence[str],
-        into: Table | str,
+        into: RouteArgument,
         *,
         group: str,
         kafka: str | Mapping[str, Any],
@@ -94,7 +94,7 @@ class Pipeline:
         refuse_unknown("a pipeline", unknown.keys(), signature(Pipeline).parameters.keys() - {"unknown"})
         self.spec = PipelineSpec(
             argument("topics", tuple[str, ...], topics),
-            argument("into", OneTableArgument, into),
+            argument("into", IntoArgument, into),
             group,
             format,
             schema,
@@ -118,7 +118,7 @@ class Pipeline:
         kafka_options(self._kafka, self.spec.group)  # raises for settings that Spark's client does not have
         self._given_ledger = ledger
         opened = ledger if isinstance(ledger, Ledger) else open_ledger(ledger)
-        PipelineTable(self.spec, opened)  # raises if the ledger is not in a SQL database
+        _destination(self.spec, opened)  # raises if the ledger is not in a SQL database
         if opened is not ledger:
             opened.close()
         self._given_spark = argument("spark", _SparkArgument | None, spark)
@@ -165,8 +165,8 @@ class Pipeline:
             self._ledger.hurry()
 
     def _run(self, ledger: Ledger[Any], interval: float, report: Report, *, available_now: bool, once: bool) -> None:
-        destination = PipelineTable(self.spec, ledger)
-        assert isinstance(ledger, SqlLedger)  # noqa: S101 - PipelineTable raises otherwise
+        destination = _destination(self.spec, ledger)
+        assert isinstance(ledger, SqlLedger)  # noqa: S101 - _destination() raises otherwise
         commits = Driver(self.spec, ledger, destination, self._tell)
         self._create_topics()
         holding = self._holding(ledger, Admin(admin_config(client_settings(self._kafka))))
@@ -234,6 +234,10 @@ class Pipeline:
         )
 
 
+def _destination(spec: PipelineSpec, ledger: Ledger[Any]) -> PipelineTable | PipelineRoute:
+    return PipelineTable(spec, ledger) if spec.route is None else PipelineRoute(spec, ledger)
+
+
 def configured(
     settings: PipelineSettings,
     ledger: Ledger[Any],
@@ -251,7 +255,7 @@ def configured(
     run = settings.run
     pipeline = Pipeline(
         settings.topics,
-        settings.into.described(),
+        settings.target(),
         group=settings.group,
         kafka=kafka,
         ledger=ledger,

@@ -20,7 +20,7 @@ from tidegate.tables.csv_format import CsvFormat
 from tidegate.tables.debezium_format import DebeziumFormat
 from tidegate.tables.feed import Source, sources_of
 from tidegate.tables.json_format import JsonFormat
-from tidegate.tables.route import OneTableArgument
+from tidegate.tables.route import IntoArgument, Route
 from tidegate.tables.schema_format import SchemaFormat
 from tidegate.tables.table import Mode, Table
 from tidegate.tables.types import ColumnType, reads_changes
@@ -82,12 +82,8 @@ class WriteSpec(Protocol):
         """The delivery guarantee."""
 
     @property
-    def into(self) -> Table:
-        """The table as given."""
-
-    @property
     def table(self) -> Table:
-        """The table, with the types of its columns as far as they are declared."""
+        """The one table, with the types of its columns as far as they are declared."""
 
     @property
     def is_plain(self) -> bool:
@@ -119,7 +115,7 @@ class PipelineSpec:
     """The arguments of a pipeline, checked as far as possible without its servers."""
 
     topics: tuple[str, ...]
-    into: OneTableArgument
+    into: IntoArgument
     group: Annotated[str, Accepts("the name of a group", check_group)]
     format: Annotated[ValueFormat, Accepts(_FORMATS, _format, (*_NAMES, *SCHEMA_FORMATS, *_OF_CONNECT))] = "json"
     schema: Mapping[FieldPath, Any] | None = None
@@ -151,10 +147,32 @@ class PipelineSpec:
             self._refuse("topics is empty; name one or several")
         for topic in self.topics:
             check_topic(topic)
+        if self.route is not None:
+            self._check_route(self.route)
         self._check_format()
         self._check_rows()
         self._check_commit()
         _ = self.fields
+
+    def _check_route(self, route: Route) -> None:
+        if self.columns is not None or self.schema is not None:
+            self._refuse(
+                "columns and schema belong to one table: give each Part of the route its columns, and each Table its "
+                "types, as in Table(columns=…)"
+            )
+        if self.where is not None:
+            self._refuse(
+                "where belongs to one table: give each Part of the route its where, and let unmatched='ignore' pass "
+                "over the records that no part takes"
+            )
+        if self.transform is not None:
+            self._refuse(
+                "a transform makes the rows of one table: let each Part of the route take parts of the record, or give "
+                "each table a pipeline in a group of its own"
+            )
+        if self.is_scalar:
+            self._refuse(f"format {self.format!r} has no fields that a route could write; use another format")
+        route.refuse_alike(self.topics)
 
     def _check_format(self) -> None:
         if self.names_schemas and not self.is_plain:
@@ -179,7 +197,7 @@ class PipelineSpec:
             self._refuse(f"format {self.format!r} has no fields; name its column: columns={{'…': 'value'}}")
 
     def _check_rows(self) -> None:
-        if self.into.soft_delete is not None and not self.deletes:
+        if self.route is None and self.table.soft_delete is not None and not self.deletes:
             self._refuse(
                 "soft_delete marks the rows of deletions, which have no fields for where, transform and SQL "
                 "expressions; let columns be parts of the record, such as 'value.id'"
@@ -200,6 +218,11 @@ class PipelineSpec:
                 "commit='partition' cannot hold the guarantee with a transform: its rows may come from several "
                 "partitions, so that no one position stands for them; use commit='batch'"
             )
+
+    @property
+    def route(self) -> Route | None:
+        """The route to several tables; ``None`` if there is one."""
+        return self.into if isinstance(self.into, Route) else None
 
     @property
     def mode(self) -> CommitMode:
@@ -251,7 +274,8 @@ class PipelineSpec:
 
     @property
     def table(self) -> Table:
-        """The table. If it may be created, its column types include those that the schema declares."""
+        """The one table. If it may be created, its column types include those that the schema declares."""
+        assert not isinstance(self.into, Route)  # noqa: S101 - a route has tables of its own
         if not self.into.create or not self.fields or self.transform is not None:
             return self.into
         if self.columns is None:
@@ -264,6 +288,8 @@ class PipelineSpec:
     @property
     def deletes(self) -> bool:
         """Whether tombstones delete rows. They cannot if expressions make the rows, since a tombstone has no fields."""
+        if isinstance(self.into, Route):
+            return self.into.deletes
         return self.is_plain and self.into.deletes and self.into.kind is not Mode.APPEND
 
     @property

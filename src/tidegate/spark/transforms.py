@@ -22,7 +22,7 @@ from tidegate.tables.types import ColumnType, TypeName
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Transformed", "Transforming", "parsing_of", "rowwise_of", "view_of"]
+__all__ = ["Transformed", "Transforming", "parsing_of", "parts_of", "rowwise_of", "view_of"]
 
 
 _OF_VALUE = "value."
@@ -35,12 +35,15 @@ _HEADERS = (
 
 def rowwise_of(spec: PipelineSpec, layout: Layout | None) -> Plain | Expressions:
     """Return how a row is made from each record."""
-    if not spec.is_plain:
-        return expressions_of(spec, layout)
-    parts = {"value", *(source.part for source in spec.sources.values()), *(["key"] if spec.deletes else [])}
+    return Plain(parts_of(spec)) if spec.is_plain else expressions_of(spec, layout)
+
+
+def parts_of(spec: PipelineSpec) -> frozenset[str]:
+    """Return the parts of a record that rows are made of, if each column is a part of the record."""
+    sources = spec.sources.values() if spec.route is None else spec.route.sources
+    parts = {"value", *(source.part for source in sources), *(["key"] if spec.deletes else [])}
     parts |= {"headers"} if spec.names_schemas else set()
-    parts |= set(getattr(spec.form, "parts", ()))
-    return Plain(frozenset(parts))
+    return frozenset(parts | set(getattr(spec.form, "parts", ())))
 
 
 def expressions_of(spec: PipelineSpec, layout: Layout | None) -> Expressions:
@@ -65,7 +68,7 @@ def parsing_of(spec: PipelineSpec, layout: Layout | None) -> Parsing:
     else:
         for path, kind in _fields(spec, layout).items():
             name = _OF_VALUE + ".".join(path)
-            made[name] = for_spark(Column(name, kind.bare, "", exact=spec.into.exact), name), Source("value", path)
+            made[name] = for_spark(Column(name, kind.bare, "", exact=spec.table.exact), name), Source("value", path)
     for name, source in spec.sources.items():
         if layout is not None and name in layout.by_name:
             made[OF_TABLE + name] = for_spark(layout.by_name[name], OF_TABLE + name), source
@@ -74,7 +77,7 @@ def parsing_of(spec: PipelineSpec, layout: Layout | None) -> Parsing:
             f"pipeline of group {spec.group!r}: the fields of the value are not known; declare them in schema=…"
         )
     columns = tuple(column for column, _ in made.values())
-    into = spec.into
+    into = spec.table
     tombstones = None if into.deletes else into.tombstones
     names = Table("records", tombstones=tombstones, unknown=into.unknown, ignore_case=into.ignore_case)
     is_rows = spec.transform is None and spec.columns is None

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any, Protocol
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from tidegate.core.records import FailedRecord
@@ -22,7 +23,7 @@ from tidegate.tables.rows import Rows
 from tidegate.tables.target import write_rows
 from tidegate.tables.writer import GuardedWriter
 
-__all__ = ["Writing", "line_of", "public_error"]
+__all__ = ["Narrowing", "RecordRows", "Writing", "line_of", "public_error"]
 
 
 @dataclass(frozen=True)
@@ -44,48 +45,77 @@ class Writing:
 
     def write_or_park(
         self, tx: SqlTransaction, made: Iterable[Made], park: Callable[[list[FailedRecord]], None]
-    ) -> None:
-        """Write rows, and park the records whose rows the database refuses, along with the existing dead letters."""
+    ) -> int:
+        """Write rows, and park the records whose rows the database refuses, along with the existing dead letters.
+
+        Returns the number of rows that are written.
+        """
         writer = self.on(tx.connection.engine)
         writer.check(tx.connection, is_written=False)
-        narrowing = _Narrowing(tx, self.layout)
+        narrowing = Narrowing(tx)
         try:
             for each in made:
-                park(narrowing.write(each))
+                alone = each.rows.mix_numbers(self.layout.counted)
+                park(narrowing.write(each, lambda conn, rows: write_rows(conn, self.layout, rows), alone=alone))
             park(narrowing.settled())
         except Exception:
             with suppress(SQLAlchemyError):  # the transaction has failed, and the original error is raised below
                 writer.check(tx.connection, is_written=True)
             raise
         writer.check(tx.connection, is_written=True)
+        return narrowing.written
 
 
-class _Narrowing:
+class RecordRows(Protocol):
+    """The rows of a batch of records, with the dead letters among these: :class:`Made`, or those of a route."""
+
+    @property
+    def rows(self) -> Any:
+        """The rows, with the places of their records."""
+
+    @property
+    def letters(self) -> list[FailedRecord]:
+        """The dead letters that have been found so far."""
+
+    @property
+    def source(self) -> Any:
+        """The raw records, at their places."""
+
+
+class Narrowing:
     """Finds refused records by halving what the database refuses; writes the first half first, to keep the order."""
 
-    def __init__(self, tx: SqlTransaction, layout: Layout) -> None:
+    def __init__(self, tx: SqlTransaction) -> None:
+        self.written = 0
         self._tx = tx
-        self._layout = layout
         self._company = Company()
         self._doubts: list[FailedRecord] = []
         self._doubt: Exception | None = None
 
-    def write(self, made: Made) -> list[FailedRecord]:
-        """Write the rows of a batch. Returns the dead letters of refused records, except those in doubt."""
+    def write(self, made: RecordRows, write: Callable[[Connection, Any], object], *, alone: bool) -> list[FailedRecord]:
+        """Write the rows of a batch with ``write``; if ``alone``, each record by itself, as numbers may run out.
+
+        Returns the dead letters of refused records, except those in doubt.
+        """
         refused: dict[int, str] = {}
         doubtful: dict[int, str] = {}
-        pending = self._tried_first(made.rows) if made.rows.changing else []
+        pending = self._tried_first(made.rows, alone=alone) if made.rows.changing else []
         while pending:
-            rows = pending.pop()
-            error = self._attempt(rows)
+            rows = self._remaining(made, pending.pop())
+            places = rows.changing
+            if not places:
+                continue
+            error = self._attempt(rows, write)
             if error is None:
                 self._company.has_passed = True
+                self.written += len(rows)
                 continue
-            places = rows.changing
             first, last = places[0], places[-1]
             if first < last:
                 middle = _middle(places)
                 pending += [rows.between(middle, last + 1), rows.between(first, middle)]
+                continue
+            if self._waits(made, first, error):
                 continue
             is_doubtful = fault_of(error).blame is Blame.UNCERTAIN
             (doubtful if is_doubtful else refused)[first] = described(error)
@@ -95,9 +125,17 @@ class _Narrowing:
         self._doubts += letters_of(made.source, doubtful)
         return sorted(made.letters + letters_of(made.source, refused), key=_place)
 
-    def _tried_first(self, rows: Rows) -> list[Rows]:
-        """Return the rows to try, the last ones first: all together, or those of each record if numbers may run out."""
-        if not rows.mix_numbers(self._layout.counted):
+    def _remaining(self, made: RecordRows, rows: Any) -> Any:
+        """Return the rows that are still to be written."""
+        return rows
+
+    def _waits(self, made: RecordRows, place: int, error: Exception) -> bool:
+        """Whether a refused record is left for later, and so is not to be parked."""
+        return False
+
+    def _tried_first(self, rows: Any, *, alone: bool) -> list[Any]:
+        """Return the rows to try, the last ones first."""
+        if not alone:
             return [rows]
         return [rows.between(place, place + 1) for place in sorted(set(rows.changing), reverse=True)]
 
@@ -107,11 +145,11 @@ class _Narrowing:
             raise self._doubt
         return self._doubts
 
-    def _attempt(self, rows: Rows) -> Exception | None:
+    def _attempt(self, rows: Any, write: Callable[[Connection, Any], object]) -> Exception | None:
         """Write rows in a savepoint. Returns an error that may be a record's fault; raises those of the database."""
         try:
             with self._tx.savepoint():
-                write_rows(self._tx.connection, self._layout, rows)
+                write(self._tx.connection, rows)
         except Exception as error:
             failure = error
         else:

@@ -350,7 +350,7 @@ def _one(given: Any) -> Table | None:
     found = _into(given)
     if isinstance(found, Route):
         raise ConfigurationError(
-            "several tables are for sinks, as in app.sink(topics, into=Route(…)); a pipeline writes into one"
+            "several tables are for sinks and pipelines, as in app.sink(topics, into=Route(…)); here there is one"
         )
     return found
 

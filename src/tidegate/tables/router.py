@@ -35,7 +35,7 @@ from tidegate.tables.table import Mode, Table, Tombstones
 from tidegate.tables.target import Draft, Outlet, TableDraft, Target, format_of, write_rows
 from tidegate.tables.types import ColumnType, FormatChoice, KeyFormatArgument, TypeName
 
-__all__ = ["Router"]
+__all__ = ["RoutedRows", "Router"]
 
 _NOT_ROUTED = "no part of the route takes the record"
 _NO_NAME = "the record has no value for the name of its table"
@@ -427,6 +427,16 @@ class RoutedRows:
         return RoutedRows(
             tuple(rows.among(places) for rows in self.of), tuple(each for each in self.misfits if each.place in wanted)
         )
+
+    def between(self, start: int, end: int) -> RoutedRows:
+        """Return the rows and misfits of the records from place ``start`` up to, but not including, ``end``."""
+        kept = tuple(each for each in self.misfits if start <= each.place < end)
+        return RoutedRows(tuple(rows.between(start, end) for rows in self.of), kept)
+
+    @property
+    def changing(self) -> Sequence[int]:
+        """The places of the records that change a table, in ascending order."""
+        return sorted({place for rows in self.of for place in rows.places})
 
     def without(self, misfits: Mapping[int, Misfit]) -> RoutedRows:
         """Return the rows of all records but these, which are misfits."""

@@ -59,6 +59,7 @@ __all__ = [
     "RowsOfRecords",
     "TableDraft",
     "Target",
+    "fixed",
     "format_of",
     "prepare",
     "write_rows",
@@ -66,6 +67,14 @@ __all__ = [
 
 
 _log = logging.getLogger("tidegate")
+
+
+_FIXED = "tidegate_fixed"
+
+
+def fixed(engine: Engine) -> Engine:
+    """Return the engine in a form that neither creates nor alters tables: :class:`NewFields` is raised instead."""
+    return engine.execution_options(**{_FIXED: True})
 
 
 class ColumnRefused(ConfigurationError):
@@ -228,6 +237,8 @@ def _define(
 
     A failure counts as success if the table or ``column`` exists by then: another process has created it first.
     """
+    if engine.get_execution_options().get(_FIXED):
+        raise NewFields(f"table {table} is to be created or extended first")
     failure: DBAPIError | None = None
     try:
         with database.defining(engine) as conn:
@@ -466,6 +477,8 @@ class Target:
         return rows
 
     def _alter(self, changes: Changes) -> None:
+        if self.engine.get_execution_options().get(_FIXED):
+            raise NewFields(f"table {self.table} is to be altered first")
         try:
             alter(self.engine, self.table, changes)
         except SQLAlchemyError as error:
