@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from tidegate.tables.column import Column, Form
 from tidegate.tables.converters import Unfit, checked_json, json_text, lenient
-from tidegate.tables.feed import Feed, fold
+from tidegate.tables.feed import Feed, Unread, fold
 from tidegate.tables.format import FieldMatch, FieldReader, Fields, Wanted
 from tidegate.tables.inference import json_fields
 from tidegate.tables.json_format import JsonFormat
@@ -246,7 +246,8 @@ class _PayloadFields:
             payload = None if found is None else bytes(found.payload)
             schemas.append(UNKNOWN if found is None else schema_of(bytes(found.schema)))
             if value is not None and (payload is None or payload == b"null"):
-                misfits.append(Misfit(place, None, _NO_ENVELOPE if payload is None else _NO_PAYLOAD))
+                why = value.why if isinstance(value, Unread) else _NO_ENVELOPE if payload is None else _NO_PAYLOAD
+                misfits.append(Misfit(place, None, why))
                 payload = None
             payloads.append(payload)
         fields = self._fields.read(payloads, schemas)

@@ -23,6 +23,7 @@ from tidegate.core.schemas import SCHEMA_FORMATS
 from tidegate.errors import ConfigurationError
 from tidegate.ledger.sql.ledger import passes
 from tidegate.tables.column import Column
+from tidegate.tables.connect_avro import ConnectAvroFormat, DebeziumAvroFormat, plain_keys, translation
 from tidegate.tables.connect_format import ConnectJsonFormat
 from tidegate.tables.database import TableDatabase
 from tidegate.tables.debezium_format import DebeziumFormat
@@ -346,8 +347,9 @@ class Target:
         """
         self.engine = argument("engine", Engine, engine)
         self.table = argument("table", TableArgument, table)
-        self._form = format_of(format)
-        self._keys = format_of(argument("key_format", KeyFormatArgument, key_format))
+        self._form, self._translated = translation(format_of(format))
+        key_format = plain_keys(format, argument("key_format", KeyFormatArgument, key_format))
+        self._keys, _ = translation(format_of(key_format))
         columns = argument("columns", Mapped | None, columns)
         self._sources = None if columns is None else sources_of(columns)
         self._refuse_keyless()
@@ -391,7 +393,9 @@ class Target:
 
     def read(self, records: Feed | Sequence[Record]) -> Rows:
         """Convert records to rows; those that do not fit become misfits. May create the table or add columns."""
-        feed = records if isinstance(records, Feed) else Feed.of(records)
+        return self._read(self._translated(records if isinstance(records, Feed) else Feed.of(records)))
+
+    def _read(self, feed: Feed) -> Rows:
         layout = self.prepare()
         if layout is None:
             whys = self._create_for(feed)
@@ -403,7 +407,7 @@ class Target:
             return self._current_reader().read(feed)
         except NewOrigin as found:
             self._take(found)
-            return self.read(feed)
+            return self._read(feed)
         except NewFields:
             watch = self._evolve_for(feed)
         return Reader(self.layout, self._form, self._sources, keys=self._keys, watch=watch).read(feed)
@@ -723,16 +727,18 @@ class _TableDraft:
         return None if same else self._outlet.table
 
 
-def format_of(choice: FormatChoice) -> Format:
+def format_of(choice: FormatChoice) -> Format | ConnectAvroFormat:
     """Return the format that a user chose."""
     choice = argument("format", FormatArgument, choice)
     if isinstance(choice, str):
         if choice in SCHEMA_FORMATS:
             return SchemaFormat(SCHEMA_FORMATS[choice])
-        formats: dict[str, Callable[[], Format]] = {
+        formats: dict[str, Callable[[], Format | ConnectAvroFormat]] = {
             "json": JsonFormat,
             "connect-json": ConnectJsonFormat,
             "debezium": DebeziumFormat,
+            "connect-avro": ConnectAvroFormat,
+            "debezium-avro": DebeziumAvroFormat,
         }
         return formats[choice]()
     return OwnFormat(choice) if callable(choice) else choice
