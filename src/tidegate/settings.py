@@ -118,7 +118,9 @@ class SinkFormat(StrEnum):
     CSV = "csv"
     AVRO = "avro"
     CONNECT_JSON = "connect-json"
+    CONNECT_AVRO = "connect-avro"
     DEBEZIUM = "debezium"
+    DEBEZIUM_AVRO = "debezium-avro"
     PROTOBUF = "protobuf"
     JSON_SCHEMA = "json-schema"
 
@@ -263,11 +265,16 @@ def check_flatten(settings: Any, *, has_schema: bool) -> None:
         raise ConfigurationError(f"'flatten' makes columns of nested records: it goes with format = {listed}")
 
 
-def check_changes(settings: Any, *, is_debezium: bool) -> None:
+def check_changes(settings: Any) -> None:
     """Raise if settings about change events are used with another format."""
-    for name, usual in (("decimals", BASE64), ("placeholder", PLACEHOLDER)):
-        if getattr(settings, name) != usual and not is_debezium:
-            raise ConfigurationError(f"'{name}' is about change events: it goes with format = \"debezium\"")
+    if settings.decimals != BASE64 and settings.format != "debezium":
+        raise ConfigurationError("'decimals' is about change events in JSON: it goes with format = \"debezium\"")
+    if settings.placeholder != PLACEHOLDER and settings.format not in ("debezium", "debezium-avro"):
+        raise ConfigurationError(
+            '\'placeholder\' is about change events: it goes with format = "debezium" or "debezium-avro"'
+        )
+    if settings.format == "debezium-avro" and settings.key_format not in ("json", "avro"):
+        raise ConfigurationError("'key_format': the keys of change events in Avro are Avro, too; leave it out")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -305,7 +312,7 @@ class SinkSettings(Masked):
         _check_target(self.into, self.route)
         check_csv(self, is_csv=self.format is SinkFormat.CSV)
         check_flatten(self, has_schema=self.format in SCHEMA_FORMATS)
-        check_changes(self, is_debezium=self.format is SinkFormat.DEBEZIUM)
+        check_changes(self)
 
     def target(self) -> Table | Route:
         """Return the equivalent table or route."""
@@ -474,7 +481,9 @@ class PipelineFormat(StrEnum):
     TEXT = "text"
     BYTES = "bytes"
     CONNECT_JSON = "connect-json"
+    CONNECT_AVRO = "connect-avro"
     DEBEZIUM = "debezium"
+    DEBEZIUM_AVRO = "debezium-avro"
     AVRO = "avro"
     PROTOBUF = "protobuf"
     JSON_SCHEMA = "json-schema"
@@ -579,7 +588,7 @@ class PipelineSettings(Masked):
         is_csv = self.format is PipelineFormat.CSV
         check_csv(self, is_csv=is_csv)
         check_flatten(self, has_schema=self.format in SCHEMA_FORMATS)
-        check_changes(self, is_debezium=self.format is PipelineFormat.DEBEZIUM)
+        check_changes(self)
         has_fields = self.format not in (PipelineFormat.TEXT, PipelineFormat.BYTES)
         if self.schema and not has_fields:
             raise ConfigurationError(

@@ -496,11 +496,11 @@ def test_settings_come_from_the_file_and_the_environment(tmp_path: Any) -> None:
 def test_ids_are_read_from_values_and_headers() -> None:
     assert unframed(framed(7, b"abc"), (), "value") == Framed(7, b"abc")
     assert unframed(framed(2**32 - 1, b""), (), "value") == Framed(2**32 - 1, b"")
-    assert unframed(b"abc", [("__value_schema_id", framed(7, b""))], "value") == Framed(7, b"abc")
-    assert unframed(b"abc", [("__key_schema_id", framed(7, b""))], "key") == Framed(7, b"abc")
-    assert unframed(b"abc", [("apicurio.value.contentId", (7).to_bytes(8, "big"))], "value") == Framed(7, b"abc")
+    assert unframed(b"abc", [("__value_schema_id", framed(7, b""))], "value") == Framed(7, b"abc", b"")
+    assert unframed(b"abc", [("__key_schema_id", framed(7, b"\2\2"))], "key") == Framed(7, b"abc", b"\2\2")
+    assert unframed(b"abc", [("apicurio.value.contentId", (7).to_bytes(8, "big"))], "value") == Framed(7, b"abc", b"")
     both = [("__value_schema_id", framed(7, b"")), ("__value_schema_id", framed(8, b""))]
-    assert unframed(b"abc", both, "value") == Framed(8, b"abc")
+    assert unframed(b"abc", both, "value") == Framed(8, b"abc", b"")
     assert unframed(framed(7, b"abc"), [("__key_schema_id", b"?"), ("other", None)], "value") == Framed(7, b"abc")
     for data, headers, why in (
         (b"", [], "too short"),

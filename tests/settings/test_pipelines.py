@@ -22,7 +22,14 @@ from tidegate.settings import (
     TableMode,
 )
 from tidegate.spark.pipeline import configured
-from tidegate.tables import ConnectJsonFormat, DebeziumFormat, Part, Route
+from tidegate.tables import (
+    ConnectAvroFormat,
+    ConnectJsonFormat,
+    DebeziumAvroFormat,
+    DebeziumFormat,
+    Part,
+    Route,
+)
 
 PLANTED = "pl4nted"
 EVERYTHING = """
@@ -171,6 +178,14 @@ def test_the_formats_of_connect_are_those_of_a_pipeline() -> None:
     assert (spec.format.decimals, spec.format.placeholder) == (DecimalText.DIGITS, "gone")
     other = configured(load(cluster + "format = 'connect-json'\n" + into), ledger)
     assert isinstance(other.spec.format, ConnectJsonFormat)
+    registry = "registry.url = 'http://r:1'\n"
+    events = "format = 'debezium-avro'\nkey_format = 'avro'\nplaceholder = 'gone'\n"
+    avro = configured(load(cluster + registry + events + into), ledger).spec
+    assert isinstance(avro.format, DebeziumAvroFormat)
+    assert (avro.format.placeholder, avro.keys, avro.names_schemas) == ("gone", None, True)
+    rows = configured(load(cluster + registry + "format = 'connect-avro'\nkey_format = 'avro'\n" + into), ledger).spec
+    assert isinstance(rows.format, ConnectAvroFormat)
+    assert rows.keys is not None
     with pytest.raises(ConfigurationError, match="change events change rows one after the other"):
         configured(load(cluster + form + "where = 'true'\n" + into), ledger)
     ledger.close()
@@ -215,6 +230,8 @@ def test_a_pipeline_prints_without_its_secrets() -> None:
         (LEAST + "format = 'csv'\n" + INTO, "'fields' names the fields of a line of CSV"),
         (LEAST + "fields = ['a']\n" + INTO, "'fields' names the fields of a line of CSV"),
         (LEAST + "placeholder = 'gone'\n" + INTO, "'placeholder' is about change events"),
+        (LEAST + "format = 'debezium-avro'\ndecimals = 'digits'\n" + INTO, "'decimals' is about change events in JSON"),
+        (LEAST + "format = 'debezium-avro'\nkey_format = 'protobuf'\n" + INTO, "'key_format': the keys of change"),
         (LEAST + "delimiter = ';'\n" + INTO, "'delimiter' separates the fields of CSV"),
         (LEAST + "format = 'csv'\nfields = ['a']\n" + INTO + "[schema]\nb = 'text'", "schema.b: is none of 'fields'"),
         (LEAST + "format = 'text'\n" + INTO + "[schema]\nb = 'text'", "'schema' has no effect with format = \"text\""),

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from tidegate import ConfigurationError
+from tidegate.app.app import configured
 from tidegate.settings import IntoSettings, OnError, Settings, SinkFormat, SinkSettings, TableMode
+from tidegate.tables import DebeziumAvroFormat
 
 ORDERS = """
 [sink.orders]
@@ -104,3 +106,17 @@ def test_what_a_sink_cannot_be_is_refused_by_name(tmp_path: Path, text: str, sai
         load(tmp_path, text)
     assert said in str(refused.value)
     assert "tidegate.toml" in str(refused.value)
+
+
+def test_a_sink_of_change_events_in_avro_needs_a_registry_and_is_made_with_its_placeholder(tmp_path: Path) -> None:
+    rest = "placeholder = 'gone'\n[sink.a.into]\ntable = 'a'\nkey = ['id']\nmode = 'upsert'\n"
+    text = (
+        f"kafka = 'a:1'\nledger = 'sqlite:///{tmp_path}/a.db'\n[sink.a]\ntopics = 'a'\nformat = 'debezium-avro'\n{rest}"
+    )
+    with pytest.raises(ConfigurationError, match=r"sink\.a: the format needs a schema registry"):
+        configured(load(tmp_path, text))
+    app = configured(load(tmp_path, text, TIDEGATE_REGISTRY="http://r:1"))
+    (listener,) = app.listeners
+    assert (type(listener.sink.format), listener.sink.format.placeholder) == (DebeziumAvroFormat, "gone")
+    assert set(listener.sink.schemas) == {"key", "value"}
+    assert listener.sink.parts == {"value", "key", "headers"}

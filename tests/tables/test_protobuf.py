@@ -660,6 +660,28 @@ class OneSchema:
         raise NotImplementedError
 
 
+NESTED = """syntax = "proto3";
+message A { int32 n = 1; message B { int32 n = 1; } }
+message C { int32 n = 1; message D { int32 n = 1; message E { string word = 1; } } }"""
+# What SchemaId.id_to_bytes of confluent-kafka 2.16.0 (schema_registry/common/serde.py) returns for the id 7.
+GOLDEN = {
+    b"\0\0\0\0\7\0": ("A", b"\x08\x05", {"n": 5}),
+    b"\0\0\0\0\7\x04\0\0": ("A.B", b"\x08\x05", {"n": 5}),
+    b"\0\0\0\0\7\x02\x02": ("C", b"\x08\x05", {"n": 5}),
+    b"\0\0\0\0\7\x06\x02\0\0": ("C.D.E", b"\x0a\x01x", {"word": "x"}),
+}
+
+
+@pytest.mark.parametrize(("header", "name"), [(header, name) for header, (name, _, _) in GOLDEN.items()])
+def test_headers_of_confluents_client_choose_the_message(header: bytes, name: str) -> None:
+    codecs = Codecs(SchemaKind.PROTOBUF, OneSchema(schema(NESTED)))
+    _, data, value = GOLDEN[header]
+    codec, number, rest = codecs.selected(data, [("__value_schema_id", header)], "value")
+    assert (codec.name, number, codec.decode(rest)) == (name, 7, value)
+    with pytest.raises(Mismatched, match="has a GUID"):
+        codecs.selected(data, [("__value_schema_id", b"\1" + bytes(16) + header[5:])], "value")
+
+
 @pytest.mark.parametrize(
     "code",
     [

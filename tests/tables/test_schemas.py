@@ -278,15 +278,33 @@ def test_a_tombstone_among_records_deletes_its_row(sqlite: Place, client: Regist
     assert sqlite.rows(table.name) == [(2, 20)]
 
 
-def test_protobuf_with_an_id_in_a_header_is_refused_by_name(sqlite: Place, client: RegistryClient) -> None:
+def test_protobuf_with_an_id_in_a_header_has_the_message_there_too(sqlite: Place, client: RegistryClient) -> None:
     topic = Topic(client, "protobuf")
     (data,) = topic.bytes_of(V1, {"id": 1})
     assert data is not None
-    for header in (("__value_schema_id", data[:5]), ("apicurio.value.contentId", bytes(4) + data[1:5])):
-        target = Target(sqlite.engine, Table(sqlite.create("id INTEGER PRIMARY KEY")), format=topic.form)
-        rows = target.read(Feed(value=[data[6:], data], headers=[(header,), (("other", b"x"),)]))
-        assert [(misfit.place, "in a header is not supported" in str(misfit)) for misfit in rows.misfits] == [(0, True)]
-        assert len(rows) == 1
+    name, number = "__value_schema_id", data[:5]
+    headers = [
+        (name, number + b"\0"),
+        ("other", b"x"),
+        (name, number),
+        ("apicurio.value.contentId", bytes(4) + data[1:5]),
+        (name, number + b"\0rest"),
+        (name, number + b"\2\x12"),
+        (name, number + b"\2"),
+    ]
+    target = Target(sqlite.engine, Table(sqlite.create("id INTEGER")), format=topic.form)
+    rows = target.read(Feed(value=[data[6:], data, *[data[6:]] * 5], headers=[(each,) for each in headers]))
+    whys = [(misfit.place, str(misfit)) for misfit in rows.misfits]
+    untold = "the header with the id of the schema does not tell which message of it this is"
+    of_schema = f"schema {int.from_bytes(number[1:], 'big')}: "
+    assert whys == [
+        (2, untold),
+        (3, untold),
+        (4, f"{of_schema}the header with its id has bytes that stand for nothing"),
+        (5, f"{of_schema}the index before the message names no message of its schema"),
+        (6, f"{of_schema}the index before the message is none"),
+    ]
+    assert rows.batch.to_pydict() == {"id": [1, 1]}
 
 
 @pytest.mark.parametrize(

@@ -641,12 +641,16 @@ def _format(sink: SinkSettings) -> Any:
             from tidegate.tables import SchemaFormat  # noqa: PLC0415 - needs an extra
 
             return SchemaFormat(SCHEMA_FORMATS[sink.format.value], sink.flatten)
-        case SinkFormat.CONNECT_JSON:
-            return "connect-json"
+        case SinkFormat.CONNECT_JSON | SinkFormat.CONNECT_AVRO:
+            return sink.format.value
         case SinkFormat.DEBEZIUM:
             from tidegate.tables import DebeziumFormat  # noqa: PLC0415 - needs an extra
 
             return DebeziumFormat(decimals=sink.decimals, placeholder=sink.placeholder)
+        case SinkFormat.DEBEZIUM_AVRO:
+            from tidegate.tables import DebeziumAvroFormat  # noqa: PLC0415 - needs an extra
+
+            return DebeziumAvroFormat(placeholder=sink.placeholder)
         case other:
             assert_never(other)
 

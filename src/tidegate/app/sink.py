@@ -27,7 +27,7 @@ from tidegate.core.arguments import convert_arguments
 from tidegate.core.batches import Tried, Tries
 from tidegate.core.policies import Again, FailurePolicy
 from tidegate.core.records import Record, Records, TopicPartition
-from tidegate.core.schemas import SCHEMA_FORMATS, SchemaRegistry
+from tidegate.core.schemas import CONNECT_AVRO, SCHEMA_FORMATS, SchemaRegistry
 from tidegate.core.waits import ParentWaits
 from tidegate.errors import ConfigurationError
 from tidegate.ledger import Ledger, SqlTransaction
@@ -35,9 +35,10 @@ from tidegate.ledger.blame import described
 from tidegate.ledger.ledger import TABLE_PREFIX
 from tidegate.tables.feed import Mapped, sources_of
 from tidegate.tables.route import IntoArgument, Route
-from tidegate.tables.types import FormatArgument, KeyFormatArgument
+from tidegate.tables.types import FormatArgument, KeyFormatArgument, reads_changes
 
 if TYPE_CHECKING:
+    from tidegate.tables.connect_avro import ConnectAvroFormat
     from tidegate.tables.feed import Feed
     from tidegate.tables.router import Router
     from tidegate.tables.schema_format import SchemaFormat
@@ -76,19 +77,24 @@ class Sink:
         if callable(self.format):
             return None
         sources = self.into.sources if isinstance(self.into, Route) else sources_of(self.columns or {}).values()
-        needed = ("key",) if self.format == "debezium" else getattr(self.format, "parts", ())
+        needed = ("key",) if reads_changes(self.format) else ()
         more = (("key",) if self.into.deletes else ()) + (("headers",) if self.schemas else ())
         return {"value", *needed, *(source.part for source in sources), *more}
 
     @property
-    def schemas(self) -> dict[str, SchemaFormat]:
+    def schemas(self) -> dict[str, SchemaFormat | ConnectAvroFormat]:
         """The formats whose records name a schema of a registry, by the part of the record."""
-        forms = {"value": self.format, "key": self.key_format}
+        reads_keys = hasattr(self.format, "translated") and "key" in self.format.parts
+        forms = {"value": self.format, "key": self.format if reads_keys else self.key_format}
         return {part: form for part, form in forms.items() if hasattr(form, "with_registry")}
 
     def with_registry(self, registry: SchemaRegistry | None) -> Sink:
         """Return the sink with a schema registry for its formats that need one; raises if there is none."""
-        chosen = (_with_registry(form, registry) for form in (self.format, self.key_format))
+        chosen = [_with_registry(form, registry) for form in (self.format, self.key_format)]
+        if hasattr(chosen[0], "translated"):
+            from tidegate.tables.connect_avro import plain_keys  # noqa: PLC0415 - needs an extra
+
+            chosen[1] = plain_keys(*chosen)
         return replace(self, **dict(zip(("format", "key_format"), chosen, strict=True)))
 
     def open(
@@ -145,10 +151,10 @@ class Sink:
 
 
 def _with_registry(form: Any, registry: SchemaRegistry | None) -> Any:
-    if isinstance(form, str) and form in SCHEMA_FORMATS:
-        from tidegate.tables import SchemaFormat  # noqa: PLC0415 - needs an extra
+    if isinstance(form, str) and (form in SCHEMA_FORMATS or form in CONNECT_AVRO):
+        from tidegate.tables.target import format_of  # noqa: PLC0415 - needs an extra
 
-        form = SchemaFormat(SCHEMA_FORMATS[form])
+        form = format_of(form)
     if not hasattr(form, "with_registry"):
         return form
     chosen = form.with_registry(registry)

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol, assert_never
 from tidegate.errors import TidegateError
 
 __all__ = [
+    "CONNECT_AVRO",
     "SCHEMA_FORMATS",
     "Framed",
     "Reference",
@@ -36,6 +37,9 @@ class SchemaKind(StrEnum):
 
 SCHEMA_FORMATS = {"avro": SchemaKind.AVRO, "protobuf": SchemaKind.PROTOBUF, "json-schema": SchemaKind.JSON}
 """The names of the formats whose records name a schema of a registry."""
+
+CONNECT_AVRO = ("connect-avro", "debezium-avro")
+"""The names of the formats of Kafka Connect whose records do so, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +122,15 @@ class SubjectName(StrEnum):
 
 
 class Framed(NamedTuple):
-    """The id of a schema, and the bytes that were written by it."""
+    """The id of a schema, and the bytes that were written by it.
+
+    ``chosen`` is what a header has after the id: for Protobuf, which message of the schema it is. ``None`` if the id is
+    in front of the bytes; then that is, too.
+    """
 
     id: int
     data: bytes
+    chosen: bytes | None = None
 
 
 class WithoutSchema(ValueError):
@@ -144,17 +153,18 @@ def unframed(data: bytes, headers: Sequence[tuple[str, bytes | None]], part: str
 
     Raises :class:`WithoutSchema` if there is none.
 
-    The headers are ``__value_schema_id`` and ``__key_schema_id`` (Confluent: a zero byte and an id; GUIDs are not
-    supported), and ``apicurio.value.contentId`` and ``apicurio.key.contentId`` (Apicurio: the id in eight bytes). The
-    last header of a name counts.
+    The headers are ``__value_schema_id`` and ``__key_schema_id`` (Confluent: a zero byte and an id, and perhaps the
+    choice of a message; GUIDs are not supported), and ``apicurio.value.contentId`` and ``apicurio.key.contentId``
+    (Apicurio: the id in eight bytes). The last header of a name counts.
     """
     for name, value in reversed(headers or ()):
         if name == f"__{part}_schema_id":
-            return Framed(_id_in(name, value), data)
+            number, chosen = _id_in(name, value)
+            return Framed(number, data, chosen)
         if name == f"apicurio.{part}.contentId":
             if value is None or len(value) != _CONTENT_ID.size or value[:4] != bytes(4):
                 raise WithoutSchema(f"the header {name} is no id of a schema")
-            return Framed(_CONTENT_ID.unpack(value)[0], data)
+            return Framed(_CONTENT_ID.unpack(value)[0], data, b"")
     if len(data) < _FRAME.size:
         raise WithoutSchema(f"the {part} is too short to name its schema: {len(data)} bytes")
     magic, number = _FRAME.unpack_from(data)
@@ -165,9 +175,9 @@ def unframed(data: bytes, headers: Sequence[tuple[str, bytes | None]], part: str
     return Framed(number, data[_FRAME.size :])
 
 
-def _id_in(name: str, value: bytes | None) -> int:
-    if value is not None and len(value) == _FRAME.size and value[0] == _MAGIC:
-        return int(_FRAME.unpack(value)[1])
+def _id_in(name: str, value: bytes | None) -> tuple[int, bytes]:
+    if value is not None and len(value) >= _FRAME.size and value[0] == _MAGIC:
+        return int(_FRAME.unpack_from(value)[1]), value[_FRAME.size :]
     if value is not None and value[:1] == bytes([_MAGIC_GUID]):
         raise WithoutSchema(f"the header {name} has a GUID, and only ids of schemas are supported")
     raise WithoutSchema(f"the header {name} is no id of a schema")

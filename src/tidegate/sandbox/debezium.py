@@ -14,11 +14,13 @@ from tidegate.sandbox.kafka import FAST_START, Kafka
 from tidegate.sandbox.postgres import Postgres
 from tidegate.sandbox.process import Command
 from tidegate.sandbox.programs import find_java
+from tidegate.sandbox.registry import Registry
 from tidegate.sandbox.server import PROBE_SECONDS, Server, Setting
 
 __all__ = ["Debezium"]
 
 DEBEZIUM_VERSION = "3.6.2.Final"
+CONVERTER_VERSION = "2.6.13.Final"  # the POMs of later versions have a parent that was never published
 
 _CONNECT = Jars(
     f"connect-{KAFKA_VERSION}",
@@ -35,14 +37,21 @@ _PLUGIN = Jars(
     needed_by="Kafka Connect",
     archive="plugin",
 )
+_AVRO = Jars(
+    f"apicurio-converter-{CONVERTER_VERSION}",
+    (f"io.apicurio:apicurio-registry-utils-converter:{CONVERTER_VERSION}",),
+    needed_by="Kafka Connect",
+    excluded="org.apache.kafka",
+)
 
 
 class Debezium(Server):
     """Kafka Connect in one process, with Debezium's connector for PostgreSQL.
 
     The source needs ``wal_level=logical``. Topics are named ``{prefix}.{schema}.{table}``, and created with
-    ``partitions`` partitions. With ``schemas``, each record has its schema in an envelope. ``settings`` are properties
-    of the connector. Without ``directory`` the connector begins with a snapshot; with one, it goes on.
+    ``partitions`` partitions. Keys and values are JSON; with ``schemas``, each has its schema in an envelope. With a
+    ``registry`` they are Avro, with the id of their schema in front. ``settings`` are properties of the connector.
+    Without ``directory`` the connector begins with a snapshot; with one, it goes on.
     """
 
     title = "Debezium"
@@ -58,6 +67,7 @@ class Debezium(Server):
         prefix: str,
         partitions: int = 4,
         schemas: bool = True,
+        registry: Registry | None = None,
         port: int | None = None,
         directory: str | Path | None = None,
         keep: bool = False,
@@ -70,6 +80,7 @@ class Debezium(Server):
         self.prefix = prefix
         self._partitions = partitions
         self._schemas = schemas
+        self._registry = registry
         self._jvm = tuple(jvm)
 
     def _check(self) -> None:
@@ -77,6 +88,8 @@ class Debezium(Server):
         with as_sandbox_error():
             _CONNECT.fetched()
             _PLUGIN.fetched()
+            if self._registry is not None:
+                _AVRO.fetched()
 
     def _initialise(self) -> None:
         (self._space.path / "offsets").unlink(missing_ok=True)
@@ -110,20 +123,45 @@ class Debezium(Server):
         return (self._source.password,)
 
     def _worker(self) -> dict[str, Setting]:
-        converter = "org.apache.kafka.connect.json.JsonConverter"
         return {
             "bootstrap.servers": self._kafka.bootstrap,
             "listeners": f"http://{self.host}:{self.port}",
-            "plugin.path": str(_PLUGIN.fetched()),
+            "plugin.path": ",".join(map(str, self._plugins())),
             "plugin.discovery": "only_scan",
             "offset.storage.file.filename": str(self._space.path / "offsets"),
             "offset.flush.interval.ms": 500,
-            "key.converter": converter,
-            "value.converter": converter,
-            "key.converter.schemas.enable": self._schemas,
-            "value.converter.schemas.enable": self._schemas,
-            "value.converter.replace.null.with.default": False,
             "producer.linger.ms": 5,
+            **{
+                f"{part}.converter{name}": value
+                for part in ("key", "value")
+                for name, value in self._converter().items()
+            },
+        }
+
+    def _plugins(self) -> Sequence[Path]:
+        """Return folders whose folders are plugins, each with its jars."""
+        if self._registry is None:
+            return [_PLUGIN.fetched()]
+        own = self._space.fresh_folder("plugins")
+        (own / "avro").symlink_to(_AVRO.fetched())
+        return [_PLUGIN.fetched(), own]
+
+    def _converter(self) -> dict[str, Setting]:
+        """Return the properties of a converter, by the ends of their names."""
+        if self._registry is None:
+            return {
+                "": "org.apache.kafka.connect.json.JsonConverter",
+                ".schemas.enable": self._schemas,
+                ".replace.null.with.default": False,
+            }
+        return {
+            "": "io.apicurio.registry.utils.converter.AvroConverter",
+            ".apicurio.registry.url": self._registry.native_url,
+            ".apicurio.registry.auto-register": True,
+            ".apicurio.registry.find-latest": False,
+            ".apicurio.registry.use-id": "contentId",
+            ".apicurio.registry.as-confluent": True,
+            ".apicurio.registry.headers.enabled": False,
         }
 
     def _connector(self) -> dict[str, Setting]:

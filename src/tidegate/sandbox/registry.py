@@ -46,6 +46,11 @@ class Registry(Server):
         """The address for clients, without user and password."""
         return f"http://{self.host}:{self.port}{_API}"
 
+    @property
+    def native_url(self) -> str:
+        """The address of Apicurio's own API, for its serializers and converters."""
+        return f"http://{self.host}:{self.port}/apis/registry/v2"
+
     def _check(self) -> None:
         find_java("Apicurio Registry")
         registry_jars()

@@ -32,6 +32,7 @@ from tidegate.spark.report import BatchReport, Report
 from tidegate.spark.routes import PipelineRoute
 from tidegate.spark.session import SparkOptions, check_session, open_session, refuse_remote
 from tidegate.spark.spec import PipelineSpec, Transform, ValueFormat
+from tidegate.tables.connect_avro import DebeziumAvroFormat
 from tidegate.tables.debezium_format import DebeziumFormat
 from tidegate.tables.route import IntoArgument, RouteArgument
 from tidegate.tables.schema_format import SchemaFormat
@@ -300,12 +301,16 @@ def opened(settings: LedgerSettings | None) -> Ledger[Any]:
 
 def _format(settings: PipelineSettings) -> Any:
     match settings.format:
-        case PipelineFormat.JSON | PipelineFormat.TEXT | PipelineFormat.BYTES | PipelineFormat.CONNECT_JSON:
+        case PipelineFormat.JSON | PipelineFormat.TEXT | PipelineFormat.BYTES:
+            return settings.format.value
+        case PipelineFormat.CONNECT_JSON | PipelineFormat.CONNECT_AVRO:
             return settings.format.value
         case PipelineFormat.AVRO | PipelineFormat.PROTOBUF | PipelineFormat.JSON_SCHEMA:
             return SchemaFormat(SCHEMA_FORMATS[settings.format.value], settings.flatten)
         case PipelineFormat.DEBEZIUM:
             return DebeziumFormat(decimals=settings.decimals, placeholder=settings.placeholder)
+        case PipelineFormat.DEBEZIUM_AVRO:
+            return DebeziumAvroFormat(placeholder=settings.placeholder)
         case PipelineFormat.CSV:
             from tidegate.tables import CsvFormat  # noqa: PLC0415 - needs an extra
 

@@ -10,11 +10,12 @@ from tidegate.core.arguments import Accepts, Amount, ByteCount, Count, Label, co
 from tidegate.core.columns import FieldPath
 from tidegate.core.policies import CommitMode, Delivery, OutOfRange, Recreated, StartStrategy, Strategy
 from tidegate.core.records import check_group, check_topic
-from tidegate.core.schemas import SCHEMA_FORMATS
+from tidegate.core.schemas import CONNECT_AVRO, SCHEMA_FORMATS
 from tidegate.core.text import is_text
 from tidegate.errors import ConfigurationError
 from tidegate.settings import RunSettings
 from tidegate.spark.rows import is_path
+from tidegate.tables.connect_avro import ConnectAvroFormat, plain_keys
 from tidegate.tables.connect_format import ConnectJsonFormat
 from tidegate.tables.csv_format import CsvFormat
 from tidegate.tables.debezium_format import DebeziumFormat
@@ -23,6 +24,7 @@ from tidegate.tables.json_format import JsonFormat
 from tidegate.tables.route import IntoArgument, Route
 from tidegate.tables.schema_format import SchemaFormat
 from tidegate.tables.table import Mode, Table
+from tidegate.tables.target import format_of
 from tidegate.tables.types import ColumnType, reads_changes
 
 if TYPE_CHECKING:
@@ -33,25 +35,24 @@ __all__ = ["PipelineSpec", "Transform", "ValueFormat", "WriteSpec"]
 Transform: TypeAlias = "str | Callable[[DataFrame], DataFrame]"
 """SQL over ``records``, or a function of a DataFrame."""
 
-ValueFormat: TypeAlias = str | CsvFormat | SchemaFormat | ConnectJsonFormat | DebeziumFormat
+ValueFormat: TypeAlias = str | CsvFormat | SchemaFormat | ConnectJsonFormat | DebeziumFormat | ConnectAvroFormat
 """A name, such as ``"json"``, ``"text"``, ``"avro"`` or ``"debezium"``, or a format, such as ``CsvFormat([…])``."""
 
 _DEFAULT = RunSettings()
 _NAMES = ("json", "text", "bytes")
 _SCHEMAS = ", ".join(map(repr, SCHEMA_FORMATS))
 _FORMATS = (
-    f"'json', 'text', 'bytes', {_SCHEMAS}, 'connect-json', 'debezium', SchemaFormat(…), DebeziumFormat(…) or "
-    "CsvFormat([…])"
+    f"'json', 'text', 'bytes', {_SCHEMAS}, 'connect-json', 'connect-avro', 'debezium', 'debezium-avro', "
+    "SchemaFormat(…), DebeziumFormat(…), DebeziumAvroFormat(…) or CsvFormat([…])"
 )
-_OBJECTS = CsvFormat | SchemaFormat | ConnectJsonFormat | DebeziumFormat
-_OF_CONNECT = ("connect-json", "debezium")
+_OBJECTS = CsvFormat | SchemaFormat | ConnectJsonFormat | DebeziumFormat | ConnectAvroFormat
+_OF_CONNECT = ("connect-json", "debezium", *CONNECT_AVRO)
 
 
 def _format(given: Any) -> ValueFormat | None:
-    if is_text(given) and given in SCHEMA_FORMATS:
-        return SchemaFormat(SCHEMA_FORMATS[given])
-    if is_text(given) and given in _OF_CONNECT:
-        return ConnectJsonFormat() if given == "connect-json" else DebeziumFormat()
+    if is_text(given) and (given in SCHEMA_FORMATS or given in _OF_CONNECT):
+        made: Any = format_of(given)
+        return made  # type: ignore[no-any-return]
     return given if isinstance(given, _OBJECTS) or (is_text(given) and given in _NAMES) else None
 
 
@@ -138,10 +139,11 @@ class PipelineSpec:
     def __post_init__(self) -> None:
         convert_arguments(self)
         for name in ("format", "key_format"):
-            if isinstance(form := getattr(self, name), SchemaFormat):
+            if isinstance(form := getattr(self, name), SchemaFormat | ConnectAvroFormat):
                 form = form.with_registry(self.registry)
                 _ = form.codecs  # raises if there is no registry
                 object.__setattr__(self, name, form)
+        object.__setattr__(self, "key_format", plain_keys(self.format, self.key_format))
         object.__setattr__(self, "topics", tuple(dict.fromkeys(self.topics)))
         if not self.topics:
             self._refuse("topics is empty; name one or several")
@@ -253,7 +255,7 @@ class PipelineSpec:
     @property
     def names_schemas(self) -> bool:
         """Whether values or keys name a schema of a registry."""
-        return isinstance(self.format, SchemaFormat) or self.keys is not None
+        return isinstance(self.format, SchemaFormat | ConnectAvroFormat) or self.keys is not None
 
     @property
     def sources(self) -> dict[str, Source]:

@@ -11,6 +11,7 @@ from tidegate.tables.table import Evolution, Mode, Table
 from tidegate.tables.types import ColumnType
 
 if TYPE_CHECKING:
+    from tidegate.tables.connect_avro import ConnectAvroFormat, DebeziumAvroFormat
     from tidegate.tables.connect_format import ConnectJsonFormat
     from tidegate.tables.csv_format import CsvFormat
     from tidegate.tables.debezium_format import DebeziumFormat
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ColumnType",
+    "ConnectAvroFormat",
     "ConnectJsonFormat",
     "CsvFormat",
+    "DebeziumAvroFormat",
     "DebeziumFormat",
     "DoesNotFit",
     "Evolution",
@@ -47,8 +50,10 @@ __all__ = [
 
 # Imported on first use: these need Arrow, which is an extra. Describing a table does not need them.
 _MODULES = {
+    "ConnectAvroFormat": "connect_avro",
     "ConnectJsonFormat": "connect_format",
     "CsvFormat": "csv_format",
+    "DebeziumAvroFormat": "connect_avro",
     "DebeziumFormat": "debezium_format",
     "DoesNotFit": "rows",
     "Feed": "feed",

@@ -224,14 +224,18 @@ class Codecs:
 
     def selected(self, data: bytes, headers: Sequence[tuple[str, bytes | None]], part: str) -> tuple[Codec, int, bytes]:
         """Return the codec for a key or value, the id of its schema, and the bytes that the codec decodes."""
-        number, rest = self._unframed(data, headers, part)
+        number, rest, choice = self._unframed(data, headers, part)
         codec = self._known.get(number)
         if codec is None:
             codec = self._found(number)
         try:
-            chosen, rest = codec.selected(rest)
+            chosen, left = codec.selected(rest if choice is None else choice)
         except ODD as error:
             raise odd(error, "the schema").of_schema(number) from None
+        if choice is None:
+            return chosen, number, left
+        if left:
+            raise Mismatched(f"schema {number}: the header with its id has bytes that stand for nothing")
         return chosen, number, rest
 
     def look_up(
@@ -277,8 +281,8 @@ class Codecs:
             found = unframed(data, headers, part)
         except WithoutSchema as without:
             raise Mismatched(str(without)) from None
-        if self._kind is SchemaKind.PROTOBUF and found.data is data:
-            raise Mismatched("Protobuf with the id of its schema in a header is not supported, only in front of it")
+        if self._kind is SchemaKind.PROTOBUF and found.chosen == b"":
+            raise Mismatched("the header with the id of the schema does not tell which message of it this is")
         return found
 
     def _found(self, number: int) -> Codec:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from tidegate.tables.column import Column, Form
 from tidegate.tables.converters import Unfit, checked_json, json_text, lenient
 from tidegate.tables.envelope import AT_ONCE, UNREADABLE, Enveloped, Envelopes
-from tidegate.tables.feed import Feed, fold
+from tidegate.tables.feed import Feed, Unread, fold
 from tidegate.tables.format import FieldMatch, FieldReader, Fields, Wanted
 from tidegate.tables.inference import json_fields
 from tidegate.tables.json_format import JsonFormat
@@ -264,8 +264,10 @@ class _PayloadFields:
         misfits = []
         if None in payloads or b"null" in payloads:
             for place, payload in enumerate(payloads):
-                if payload == b"null" or (payload is None and feed.value[place] is not None):
-                    misfits.append(Misfit(place, None, _NO_ENVELOPE if payload is None else _NO_PAYLOAD))
+                value = feed.value[place]
+                if payload == b"null" or (payload is None and value is not None):
+                    why = value.why if isinstance(value, Unread) else _NO_ENVELOPE if payload is None else _NO_PAYLOAD
+                    misfits.append(Misfit(place, None, why))
                     payloads[place] = None
         fields = self._fields.read(payloads, schemas)
         return replace(fields, misfits=[*misfits, *fields.misfits])

@@ -20,7 +20,7 @@ from tidegate.core.columns import BASE64, PLACEHOLDER, DecimalText
 from tidegate.tables.column import Column
 from tidegate.tables.connect_format import UNKNOWN, ConnectFields, ConnectSchema, new_types, schema_of
 from tidegate.tables.envelope import AT_ONCE, UNREADABLE, Enveloped, Envelopes
-from tidegate.tables.feed import Feed, fold
+from tidegate.tables.feed import Feed, Unread, fold
 from tidegate.tables.format import FieldMatch, FieldReader, Fields, NewOrigin, Unmatched, Wanted
 from tidegate.tables.inference import is_plain, json_fields
 from tidegate.tables.rows import Misfit, Truncate
@@ -375,6 +375,8 @@ class _ChangeFields:
             event = None if value is None else _opened(value)
             if value is None:  # a tombstone is for Kafka's compaction; the event before it has deleted the row
                 changes.passed.append(place)
+            elif isinstance(value, Unread):
+                changes.misfits.append(Misfit(place, None, value.why))
             elif event is None:
                 why = _NO_EVENT if json_fields(value) is not None else "not a JSON object"
                 changes.misfits.append(Misfit(place, None, why))

@@ -12,7 +12,7 @@ from tidegate.core.records import Record, Records
 from tidegate.core.text import is_text
 from tidegate.errors import ConfigurationError
 
-__all__ = ["Clash", "Feed", "Known", "Mapped", "Source", "fold", "is_spelled_otherwise", "sources_of"]
+__all__ = ["Clash", "Feed", "Known", "Mapped", "Source", "Unread", "fold", "is_spelled_otherwise", "sources_of"]
 
 
 _PARTS = ("value", "key", "headers", "topic", "partition", "offset", "timestamp")
@@ -140,6 +140,18 @@ def is_spelled_otherwise(data: bytes, names: Iterable[str]) -> bool:
         if count and count != data.count(f'"{name}"'.encode()):
             return True
     return False
+
+
+class Unread(bytes):
+    """Stands in a feed for a key or value that could not be read; ``why`` is the reason."""
+
+    why: str
+
+    def __new__(cls, why: str) -> Unread:
+        """Make an empty value with a reason."""
+        made = super().__new__(cls)
+        made.why = why
+        return made
 
 
 @dataclass(frozen=True, slots=True)

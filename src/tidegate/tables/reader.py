@@ -16,6 +16,7 @@ from tidegate.core.columns import AddedColumns, Evolution
 from tidegate.core.records import Record
 from tidegate.errors import ConfigurationError
 from tidegate.tables.column import Column
+from tidegate.tables.connect_avro import translation
 from tidegate.tables.connect_format import ConnectJsonFormat, with_plain_keys
 from tidegate.tables.debezium_format import DebeziumFormat, RowGuard
 from tidegate.tables.feed import Feed, Source
@@ -183,6 +184,7 @@ class Reader:
         self._sources = _checked(layout, sources)
         self._key_form = keys if isinstance(keys, SchemaFormat) else None
         table = layout.table
+        form, self._translated = translation(form)
         self._takes_tombstones = isinstance(form, OwnFormat) and table.tombstones is None and not table.deletes
         is_own = isinstance(form, OwnFormat) and not self._takes_tombstones
         self._form = form.without_tombstones() if isinstance(form, OwnFormat) and is_own else form
@@ -206,6 +208,7 @@ class Reader:
     def read(self, records: Feed | Sequence[Record]) -> Rows:
         """Convert records to rows; those that do not fit become misfits."""
         feed = records if isinstance(records, Feed) else Feed.of(records)
+        feed = self._translated(feed)
         feed = with_plain_keys(feed) if isinstance(self._form, ConnectJsonFormat | DebeziumFormat) else feed
         found = self._fields.read(feed) if self._fields else Fields({}, range(len(feed)))
         converted, misfits, lacking = dict(found.converted), list(found.misfits), dict(found.lacking)

@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from tidegate.core.arguments import argument
 from tidegate.errors import ConfigurationError
 from tidegate.tables.column import Column
+from tidegate.tables.connect_avro import plain_keys, translation
 from tidegate.tables.connect_format import ConnectJsonFormat, with_plain_keys
 from tidegate.tables.csv_format import CsvFormat
 from tidegate.tables.debezium_format import DebeziumFormat
@@ -70,9 +71,9 @@ class Router:
         self._engine = engine
         self._route = route
         self._database = database_of(engine)
-        self._form = format_of(format)
-        self._key_format = argument("key_format", KeyFormatArgument, key_format)
-        self._keys = format_of(self._key_format)
+        self._form, self._translated = translation(format_of(format))
+        self._key_format = plain_keys(format, argument("key_format", KeyFormatArgument, key_format))
+        self._keys, _ = translation(format_of(self._key_format))
         self._reserved = tuple(prefix.casefold() for prefix in reserved if prefix)
         self._forms = [_form_of(part, self._form) for part in route.tables]
         self._schema = self._default_schema()
@@ -106,6 +107,7 @@ class Router:
 
     def draft(self, feed: Feed) -> Draft:
         """Convert records to rows of all tables that they go into. A record that does not fit one goes into none."""
+        feed = self._translated(feed)
         feed = with_plain_keys(feed) if isinstance(self._form, ConnectJsonFormat | DebeziumFormat) else feed
         chosen = _Choice(feed, self._form, self._keys)
         misfits: dict[int, Misfit] = {}

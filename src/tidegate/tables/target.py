@@ -33,6 +33,7 @@ from tidegate.tables.alteration import (
     types_beside,
 )
 from tidegate.tables.column import Column
+from tidegate.tables.connect_avro import ConnectAvroFormat, DebeziumAvroFormat, plain_keys, translation
 from tidegate.tables.connect_format import ConnectJsonFormat
 from tidegate.tables.database import TableDatabase
 from tidegate.tables.debezium_format import DebeziumFormat
@@ -385,8 +386,9 @@ class Target:
         """
         self.engine = argument("engine", Engine, engine)
         self.table = argument("table", TableArgument, table)
-        self._form = format_of(format)
-        self._keys = format_of(argument("key_format", KeyFormatArgument, key_format))
+        self._form, self._translated = translation(format_of(format))
+        key_format = plain_keys(format, argument("key_format", KeyFormatArgument, key_format))
+        self._keys, _ = translation(format_of(key_format))
         columns = argument("columns", Mapped | None, columns)
         self._sources = None if columns is None else sources_of(columns)
         self._refuse_keyless()
@@ -430,7 +432,7 @@ class Target:
 
     def read(self, records: Feed | Sequence[Record]) -> Rows:
         """Convert records to rows; those that do not fit become misfits. May create the table, or alter its columns."""
-        feed = records if isinstance(records, Feed) else Feed.of(records)
+        feed = self._translated(records if isinstance(records, Feed) else Feed.of(records))
         return self._following(lambda: self._read(feed), lambda: self._trial(feed))
 
     def _read(self, feed: Feed) -> Rows:
@@ -822,16 +824,18 @@ class TableDraft:
         return self._outlet.target is self._target
 
 
-def format_of(choice: FormatChoice) -> Format:
+def format_of(choice: FormatChoice) -> Format | ConnectAvroFormat:
     """Return the format that a user chose."""
     choice = argument("format", FormatArgument, choice)
     if isinstance(choice, str):
         if choice in SCHEMA_FORMATS:
             return SchemaFormat(SCHEMA_FORMATS[choice])
-        formats: dict[str, Callable[[], Format]] = {
+        formats: dict[str, Callable[[], Format | ConnectAvroFormat]] = {
             "json": JsonFormat,
             "connect-json": ConnectJsonFormat,
             "debezium": DebeziumFormat,
+            "connect-avro": ConnectAvroFormat,
+            "debezium-avro": DebeziumAvroFormat,
         }
         return formats[choice]()
     return OwnFormat(choice) if callable(choice) else choice

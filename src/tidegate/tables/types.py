@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from tidegate.core.arguments import Accepts, Amount, Count, convert_arguments, did_you_mean
 from tidegate.core.columns import EpochUnit, TypeName, written_type
-from tidegate.core.schemas import SCHEMA_FORMATS
+from tidegate.core.schemas import CONNECT_AVRO, SCHEMA_FORMATS
 from tidegate.core.text import is_text
 from tidegate.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from tidegate.tables.connect_avro import ConnectAvroFormat
     from tidegate.tables.format import Format
     from tidegate.tables.own_format import RowFunction
 
@@ -116,23 +117,23 @@ _KNOWN = (
 )
 
 
-FormatChoice: TypeAlias = "str | Format | RowFunction"
+FormatChoice: TypeAlias = "str | Format | ConnectAvroFormat | RowFunction"
 """The name of a format, a format, or a function that returns a record's rows."""
 
-FORMATS = ("json", "connect-json", "debezium", *SCHEMA_FORMATS)
+FORMATS = ("json", "connect-json", "debezium", *CONNECT_AVRO, *SCHEMA_FORMATS)
 """The formats that a name stands for."""
 
 
 def _format(given: Any) -> Any:
     if is_text(given):
         return given if given in FORMATS else None
-    is_format = hasattr(given, "reader") and hasattr(given, "infer")
+    is_format = (hasattr(given, "reader") and hasattr(given, "infer")) or hasattr(given, "translated")
     return given if (is_format or callable(given)) and not isinstance(given, type) else None
 
 
 def reads_changes(form: Any) -> bool:
     """Whether a format, or the name of one, reads change events."""
-    return form == "debezium" or hasattr(form, "keyed_reader")
+    return form in ("debezium", "debezium-avro") or hasattr(getattr(form, "plain", form), "keyed_reader")
 
 
 _SCHEMAS = ", ".join(map(repr, SCHEMA_FORMATS))
@@ -140,7 +141,8 @@ _SCHEMAS = ", ".join(map(repr, SCHEMA_FORMATS))
 FormatArgument: TypeAlias = Annotated[
     Any,
     Accepts(
-        f"'json', {_SCHEMAS}, 'connect-json', 'debezium', SchemaFormat(…), CsvFormat([…]) or a function of a Record",
+        f"'json', {_SCHEMAS}, 'connect-json', 'connect-avro', 'debezium', 'debezium-avro', SchemaFormat(…), "
+        "CsvFormat([…]) or a function of a Record",
         _format,
         FORMATS,
     ),

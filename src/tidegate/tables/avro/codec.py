@@ -39,6 +39,7 @@ class AvroCodec(Codec):
     """
 
     def __init__(self, schema: Schema) -> None:
+        self.source = schema
         self._schema = AvroSchema(schema)
         try:
             self._reader, self._writer = AvroReader(self._schema), _Writer(self._schema)

@@ -13,7 +13,7 @@ from uuid import UUID
 from tidegate.tables.avro.schema import AvroSchema, Tree
 from tidegate.tables.codec import Mismatched
 
-__all__ = ["DAY", "EPOCH", "EXACT", "FIRST_DAY", "LOCAL_EPOCH", "AvroReader", "Read", "under"]
+__all__ = ["DAY", "EPOCH", "EXACT", "FIRST_DAY", "LOCAL_EPOCH", "READERS", "AvroReader", "Read", "under"]
 
 Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 """Takes bytes and where a value begins in them; returns the value, and where it ends."""
@@ -38,10 +38,13 @@ _SMALL = [(byte >> 1) ^ -(byte & 1) for byte in range(0x80)]  # the numbers of o
 class AvroReader:
     """Reads the values of one schema. It refuses all bytes that Avro's specification does not allow."""
 
-    def __init__(self, schema: AvroSchema, *, only_finite: bool = False) -> None:
-        """With ``only_finite``, values with infinite numbers in them are refused, too."""
+    def __init__(self, schema: AvroSchema, *, only_finite: bool = False, own: Mapping[str, Read] | None = None) -> None:
+        """With ``only_finite``, values with infinite numbers in them are refused, too.
+
+        ``own`` has readers of primitive types to use instead of :data:`READERS`.
+        """
         self._schema = schema
-        self._primitives = _READERS | (_FINITE if only_finite else {})
+        self._primitives = {**READERS, **(_FINITE if only_finite else {}), **(own or {})}
         self._readers: dict[str, Read] = {}
         self._left = threading.local()
         self.spends = False
@@ -228,7 +231,7 @@ def _finite(read: Read) -> Read:
 
 
 _FINITE: dict[str, Read] = {"float": _finite(_float), "double": _finite(_double)}
-_READERS: dict[str, Read] = {
+READERS: dict[str, Read] = {
     "null": _null,
     "boolean": _boolean,
     "int": _int,
@@ -238,6 +241,7 @@ _READERS: dict[str, Read] = {
     "bytes": _bytes,
     "string": _string,
 }
+"""The readers of primitive types."""
 
 
 # Complex values: reading
