@@ -20,8 +20,9 @@ from tidegate import ConfigurationError, Record, Table
 from tidegate.app.sink import Sink
 from tidegate.core.schemas import SchemaKind, framed
 from tidegate.spark.spec import PipelineSpec
-from tidegate.tables import ConnectAvroFormat, DebeziumAvroFormat, DoesNotFit, Target
+from tidegate.tables import ConnectAvroFormat, DebeziumAvroFormat, DoesNotFit, Part, Route, Target
 from tidegate.tables.feed import Feed
+from tidegate.tables.router import Router
 
 
 def put(place: Place, table: Table, records: Sequence[Record], form: Any) -> list[str]:
@@ -300,3 +301,49 @@ def test_a_format_is_sent_to_executors_as_it_was_made() -> None:
     made = pickle.loads(pickle.dumps(changes(converter, placeholder="gap")))
     assert (type(made), made.placeholder) == (DebeziumAvroFormat, "gap")
     assert b'"op":"c"' in made.translated(Feed.of([record])).value[0]
+
+
+def routed(place: Place, records: Sequence[Record], route: Route, form: Any) -> list[str]:
+    router = Router(place.engine, route, format=form)
+    draft = router.draft(Feed.of(records))
+    with place.engine.begin() as conn:
+        draft.write(conn, draft.rows)
+    return [str(misfit) for misfit in draft.rows.misfits]
+
+
+def test_routes_choose_by_fields_of_keys(sqlite: Place) -> None:
+    converter = Converter()
+    events = [({"id": n}, event("c", {"id": n, "n": n % 2})) for n in range(4)]
+    records = converter.records([with_schema(each) for each in sent(*events)])
+    made = Table("{topic}_" + sqlite.name(), key="{key}", mode="upsert", create=True, evolve=True)
+    unknown = records[0]._replace(value=framed(99, b"s3cret"), topic="other")
+    why = ["the schema registry does not know the id 99"]
+    assert routed(sqlite, [unknown], Route([Part(made)]), changes(converter)) == why
+    assert routed(sqlite, [*records, unknown], Route([Part(made)]), changes(converter)) == why
+    assert sqlite.rows_of(f"SELECT id, n FROM {made.name.format(topic='t')}") == [(n, n % 2) for n in range(4)]
+    tables = [Table(sqlite.create("id INTEGER PRIMARY KEY, n INTEGER"), key="id", mode="upsert") for _ in range(2)]
+    parts = [Part(tables[0], where={"key.id": [0, 1]}), Part(tables[1], where={"key.id": 3})]
+    assert routed(sqlite, records, Route(parts, unmatched="ignore"), changes(converter)) == []
+    assert [sqlite.rows(table.name) for table in tables] == [[(0, 0), (1, 1)], [(3, 1)]]
+
+
+def test_the_elements_of_an_array_have_rows_of_their_own(sqlite: Place) -> None:
+    converter = Converter()
+    item = {"type": "record", "name": "Item", "fields": [{"name": "sku", "type": "string"}]}
+    tree = {"type": "record", "name": "R", "fields": [{"name": "items", "type": {"type": "array", "items": item}}]}
+    record = sent((None, converter.framed(tree, {"items": [{"sku": "a"}, {"sku": "b"}]})))
+    table = Table(sqlite.create("sku TEXT"))
+    route = Route([Part(table, each="value.items")])
+    assert routed(sqlite, record, route, ConnectAvroFormat(registry=converter)) == []
+    assert sqlite.rows(table.name) == [("a",), ("b",)]
+
+
+def test_columns_may_come_from_keys_and_whole_values_as_json(sqlite: Place) -> None:
+    converter = Converter()
+    (record,) = converter.records([with_schema(each) for each in sent(({"id": 1}, event("c", {"id": 1, "n": 5})))])
+    table = Table(sqlite.create("id INTEGER PRIMARY KEY, k INTEGER, whole TEXT, at INTEGER"), key="id", mode="upsert")
+    columns = {"id": "value.id", "k": "key.id", "whole": "key", "at": "offset"}
+    target = Target(sqlite.engine, table, format=changes(converter), columns=columns)
+    rows = target.read([record])
+    sqlite.write(target, rows)
+    assert sqlite.rows(table.name) == [(1, 1, '{"id":1}', 0)]

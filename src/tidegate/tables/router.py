@@ -22,7 +22,7 @@ from tidegate.tables.connect_format import ConnectJsonFormat, with_plain_keys
 from tidegate.tables.csv_format import CsvFormat
 from tidegate.tables.debezium_format import DebeziumFormat
 from tidegate.tables.elements import ElementFormat
-from tidegate.tables.feed import Feed, Source, fold
+from tidegate.tables.feed import Feed, Source, Unread, fold
 from tidegate.tables.format import Format, Wanted
 from tidegate.tables.inference import json_fields
 from tidegate.tables.links import Links, TableId, ordered
@@ -110,7 +110,8 @@ class Router:
         feed = self._translated(feed)
         feed = with_plain_keys(feed) if isinstance(self._form, ConnectJsonFormat | DebeziumFormat) else feed
         chosen = _Choice(feed, self._form, self._keys)
-        misfits: dict[int, Misfit] = {}
+        unread = {place: value.why for place, value in enumerate(feed.value) if isinstance(value, Unread)}
+        misfits = {place: Misfit(place, None, why) for place, why in unread.items()}
         loads: list[_TableRows] = []
         routed: set[int] | None = set()  # None stands for all
         for number, part in enumerate(self._route.tables):
