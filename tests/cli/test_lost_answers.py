@@ -199,11 +199,11 @@ class Drop:
 Command = Callable[[Ledger[Any], str], Any]
 
 
-def broken(place: Place, command: Command, last: int = LAST) -> Iterator[tuple[Any, Cut]]:
+def broken(place: Place, command: Command) -> Iterator[tuple[Any, Cut]]:
     """The command once for each of its last requests, the answer to which will be lost."""
     place.wire.cut = uncut = Cut(0, Moment.AFTER)
     place.run(*command(place.ledger, f"group-{next(_numbers)}").arguments)
-    for request in range(max(1, uncut.seen - last), uncut.seen + 1):
+    for request in range(max(1, uncut.seen - LAST), uncut.seen + 1):
         ready = command(place.ledger, f"group-{next(_numbers)}")
         place.wire.cut = cut = Cut(request, Moment.AFTER, ready.meanwhile)
         yield ready, cut
@@ -244,7 +244,7 @@ def test_positions_come_over_and_go_back_once_though_an_answer_was_lost(
     bootstrap, topic = old
     place.environ |= {"TIDEGATE_KAFKA": bootstrap}
     fired = 0
-    for ready, cut in broken(place, lambda ledger, group: command(ledger, group, topic), last=6):
+    for ready, cut in broken(place, lambda ledger, group: command(ledger, group, topic)):
         done = place.run(*ready.arguments)
         if "cannot open the ledger" in done.stderr:
             continue
