@@ -41,6 +41,7 @@ def assemble(
     :class:`Rows`.
     """
     lacking = lacking or {}
+    dead: list[bool] = [] if tombstones is None else tombstones.to_pylist()
     unfit: dict[int, Misfit] = {}
     arrays = {}
     for name, (array, problems) in converted.items():
@@ -50,8 +51,8 @@ def assemble(
             **problems_of(array, column),
             **problems,
         }
-        if tombstones is not None and name not in layout.table.key:  # only the key of a tombstone matters
-            found = {row: why for row, why in found.items() if not tombstones[row].as_py()}
+        if found and dead and name not in layout.table.key:  # only the key of a tombstone matters
+            found = {row: why for row, why in found.items() if not dead[row]}
         for row, why in found.items():
             unfit.setdefault(places[row], Misfit(places[row], name, why))
         arrays[name] = truncated(array, column.fraction) if column.type.name is TypeName.TIMESTAMP else array
