@@ -43,7 +43,7 @@ __all__ = [
 
 
 _SPARE = "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0"
-"""Some mirrors lack newer releases. Connectors up to 4.2 run with this one."""
+"""Some mirrors lack newer releases. The connector of 4.2 runs with this one."""
 
 _COORDINATE = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+")
 _VERSIONED = re.compile(r"(?P<name>.+?)-\d.*\.jar")
