@@ -71,7 +71,7 @@ def expected_bytes(lengths: Mapping[TopicPartition, int], sizes: Mapping[TopicPa
     return sum(length * sizes.get(tp, unknown) for tp, length in lengths.items())
 
 
-_RETRIED = 10_000  # offsets of the partitions that wait for parents
+_BY_DRIVER = 10_000  # offsets of a route that the driver writes in between: the first ones, and those that wait
 _COLLECTED = 4  # of micro-batches that executors can do, the driver takes those of at most a quarter of max_bytes
 
 
@@ -146,12 +146,18 @@ class MicroBatches:
                 self._refuse_partial(transformed.rows)
                 return self._commits.transformed(batch, transformed, collect=small)
         assert self._rowwise is not None  # noqa: S101 - _shape() has set one of the two
+        weight = max(weight / batch.length, 1.0)  # of a record
+        if not self._destination.is_ready and self._spec.route is not None and not self._destination.is_local:
+            batch = batch._replace(spans=self._shortened(batch.spans, weight))
+            done = self._commits.by_driver(batch, self._rowwise)
+            done.tried = batch.spans
+            return done
         if small or self._spec.mode is CommitMode.BATCH:
             return self._commits.by_driver(batch, self._rowwise)
         again = [span for span in batch.spans if span.partition in self._waits]
         if not again:
             return self._commits.by_partition(batch, self._rowwise)
-        return self._with_waiting(batch, self._rowwise, self._shortened(again, weight / batch.length))
+        return self._with_waiting(batch, self._rowwise, self._shortened(again, weight))
 
     def _with_waiting(self, batch: MicroBatch, rowwise: RowWise, again: tuple[Span, ...]) -> BatchDone:
         """Let the driver write the partitions that wait for parents, together, since they may wait for each other."""
@@ -166,7 +172,7 @@ class MicroBatches:
 
     def _shortened(self, spans: Sequence[Span], weight: float) -> tuple[Span, ...]:
         """Return the spans in a length that the driver can write; ``weight``: expected bytes of a record."""
-        most = min(_RETRIED, self._spec.max_bytes / _COLLECTED / max(weight, 1.0))
+        most = min(_BY_DRIVER, self._spec.max_bytes / _COLLECTED / weight)
         each = max(1, int(most / len(spans)))
         return tuple(span._replace(end=min(span.end, span.start + each)) for span in spans)
 

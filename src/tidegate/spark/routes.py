@@ -110,24 +110,22 @@ class Drafted(NamedTuple):
 
     def counts(self, ends: Mapping[TopicPartition, int]) -> Counter[TopicPartition]:
         """Return the number of records of each partition in front of these offsets."""
-        return Counter(source for source, at in self.places() if at < ends.get(source, at + 1))
-
-    def places(self) -> list[tuple[TopicPartition, int]]:
-        """Return the partition and the offset of each record."""
-        topics, numbers, offsets = (self.source.column(RAW[part]).to_pylist() for part in _PLACE)
-        found = zip(topics, numbers, offsets, strict=True)
-        return [(TopicPartition(topic, number), offset) for topic, number, offset in found]
+        return Counter(source for source, at in places_of(self.source) if at < ends.get(source, at + 1))
 
     def before(self, ends: Mapping[TopicPartition, int]) -> Drafted:
         """Return the same without the records from these offsets on."""
         if not ends:
             return self
-        kept = [place for place, (source, at) in enumerate(self.places()) if at < ends.get(source, at + 1)]
+        kept = [place for place, (source, at) in enumerate(places_of(self.source)) if at < ends.get(source, at + 1)]
         letters = [each for each in self.letters if each.record.offset < ends.get(each.record.source, 1 << 63)]
         return self._replace(records=len(kept), rows=self.rows.among(kept), letters=letters)
 
 
-_PLACE = ("topic", "partition", "offset")
+def places_of(batch: Any) -> list[tuple[TopicPartition, int]]:
+    """Return the partition and the offset of each of these raw records."""
+    topics, numbers, offsets = (batch.column(RAW[part]).to_pylist() for part in ("topic", "partition", "offset"))
+    found = zip(topics, numbers, offsets, strict=True)
+    return [(TopicPartition(topic, number), offset) for topic, number, offset in found]
 
 
 @dataclass(frozen=True)
@@ -186,9 +184,9 @@ class _RouteNarrowing(Narrowing):
         self._writing = writing
         self._places: tuple[Any, list[tuple[TopicPartition, int]]] = (None, [])
 
-    def _places_of(self, made: Any) -> list[tuple[TopicPartition, int]]:
+    def _places_of(self, made: RecordRows) -> list[tuple[TopicPartition, int]]:
         if self._places[0] is not made.source:
-            self._places = made.source, made.places()
+            self._places = made.source, places_of(made.source)
         return self._places[1]
 
     def _remaining(self, made: RecordRows, rows: Any) -> Any:
@@ -321,11 +319,13 @@ class _TaskRows:
         self._drafted: list[Drafted | None] = []
         self._pending: list[Any] = []
         self._bytes = 0  # of the pending batches
+        self._count = 0
         self._held = 0  # of the records whose rows are kept
 
     def add(self, batch: Any) -> None:
         """Add a batch of raw records."""
         self._pending.append(batch)
+        self._count += batch.num_rows
         self._bytes += batch.nbytes
         if self._bytes >= _AT_ONCE:
             self.finish()
@@ -345,8 +345,8 @@ class _TaskRows:
     def count(self, ends: Mapping[TopicPartition, int]) -> int:
         """Return the number of records in front of these offsets."""
         if not ends:
-            return sum(batch.num_rows for batch, _ in self._kept)
-        return sum(each.records for each in self.before(ends))
+            return self._count
+        return sum(at < ends.get(source, at + 1) for batch, _ in self._kept for source, at in places_of(batch))
 
     def before(self, ends: Mapping[TopicPartition, int]) -> Iterable[Drafted]:
         """Yield the rows of the records in front of these offsets. An altered table has rows of its own again."""
