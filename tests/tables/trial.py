@@ -25,7 +25,7 @@ from tidegate.core.work import Move, Work
 from tidegate.errors import ConfigurationError
 from tidegate.ledger import SqlTransaction
 from tidegate.tables import Layout
-from tidegate.tables.target import Outlet
+from tidegate.tables.outlet import Outlet
 
 TOPIC = "rule"
 WITHOUT = frozenset(os.environ.get("RULE_WITHOUT", "").split(","))

@@ -40,9 +40,9 @@ from tidegate.tables.types import FormatArgument, KeyFormatArgument, reads_chang
 if TYPE_CHECKING:
     from tidegate.tables.connect_avro import ConnectAvroFormat
     from tidegate.tables.feed import Feed
+    from tidegate.tables.outlet import Draft, Outlet, RowsOfRecords
     from tidegate.tables.router import Router
     from tidegate.tables.schema_format import SchemaFormat
-    from tidegate.tables.target import Draft, Outlet, RowsOfRecords
 
 __all__ = ["Sink", "SinkHandler"]
 
@@ -133,7 +133,7 @@ class Sink:
         count: Callable[[], int] = lambda: 0,
     ) -> SinkHandler:
         """Return a handler of one table; ``count`` returns how many partitions the group reads, or 0 if unknown."""
-        from tidegate.tables.target import Outlet  # noqa: PLC0415 - needs an extra
+        from tidegate.tables.outlet import Outlet  # noqa: PLC0415 - needs an extra
 
         assert not isinstance(self.into, Route)  # noqa: S101 - a route has a router
         outlet = Outlet(engine, self.into, format=self.format, key_format=self.key_format, columns=self.columns)

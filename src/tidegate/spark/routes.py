@@ -36,11 +36,12 @@ from tidegate.spark.transforms import parts_of
 from tidegate.spark.workers import ready_worker
 from tidegate.spark.writer import Narrowing, RecordRows, public_error
 from tidegate.tables.format import NewFields
+from tidegate.tables.outlet import Draft
 from tidegate.tables.registry import database_of
 from tidegate.tables.route import Route
 from tidegate.tables.router import RoutedRows, Router
 from tidegate.tables.rows import DoesNotFit
-from tidegate.tables.target import Draft, fixed
+from tidegate.tables.target import fixed
 from tidegate.tables.writer import TableAltered
 
 __all__ = ["Drafted", "ParentsMissing", "PipelineRoute", "RouteCommit", "RouteWriting", "before_waits"]

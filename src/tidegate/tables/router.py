@@ -26,6 +26,7 @@ from tidegate.tables.feed import Feed, Source, Unread, fold
 from tidegate.tables.format import Format, Wanted
 from tidegate.tables.inference import json_fields
 from tidegate.tables.links import Links, TableId, ordered
+from tidegate.tables.outlet import Draft, Outlet, TableDraft
 from tidegate.tables.own_format import OwnFormat
 from tidegate.tables.reader import REFUSED_TOMBSTONE, Reader
 from tidegate.tables.registry import database_of
@@ -33,7 +34,7 @@ from tidegate.tables.route import NamePattern, Part, Route, in_two_parts
 from tidegate.tables.rows import Misfit, Rows, Truncate
 from tidegate.tables.schema_format import SchemaFormat
 from tidegate.tables.table import Mode, Table, Tombstones
-from tidegate.tables.target import Draft, Outlet, TableDraft, Target, format_of, write_rows
+from tidegate.tables.target import Target, format_of, write_rows
 from tidegate.tables.types import ColumnType, FormatChoice, KeyFormatArgument, TypeName
 
 __all__ = ["RoutedRows", "Router"]
