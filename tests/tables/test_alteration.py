@@ -376,6 +376,15 @@ def test_two_members_that_widen_at_once_never_narrow_what_the_other_has_widened(
             engine.dispose()
 
 
+def test_a_member_that_knows_the_table_as_it_was_does_not_narrow_it(server: Place) -> None:
+    name = server.create("id integer PRIMARY KEY, n smallint")
+    late, early = (Target(server.engine, Table(name, key="id", mode="upsert", evolve=WIDEN)) for _ in range(2))
+    late.prepare()
+    assert early.read(feed([{"id": 1, "n": 2**70}])).misfits == ()
+    assert late.read(feed([{"id": 2, "n": 2**40}])).misfits == ()
+    assert types_in(server, name)["n"].startswith("decimal")
+
+
 def test_an_alteration_that_gets_no_lock_gives_up_in_time_and_works_later(server: Place) -> None:
     name = server.create("id integer, n smallint")
     target = Target(server.engine, Table(name, evolve=WIDEN))
