@@ -217,6 +217,8 @@ def _value(hint: Any, node: Tree | Leaf, key: Key, default: Any) -> Any:
         return {name: _entry(kind, leaf, where((*key, name), leaf)) for name, leaf in node.items()}
     if is_dataclass(kind):
         return _section(kind, node, key, default if is_dataclass(default) else None)
+    if (either := _table_or_value(kind)) is not None:
+        return _section(either, node, key, None)
     raise unexpected(kind_of(kind).expected, {}, where(key, node))
 
 
@@ -242,6 +244,12 @@ def _tables_in(kind: Any) -> Any:
     return inner if is_dataclass(inner) else None
 
 
+def _table_or_value(kind: Any) -> Any:
+    """Return the dataclass for a setting that may be a table or one value; ``None`` if it may not."""
+    either = get_args(kind)[0] if get_origin(kind) is Annotated else None
+    return next((each for each in get_args(either) if is_dataclass(each)), None)
+
+
 def _keys(model: Any, prefix: Key = ()) -> Iterator[Key]:
     """Iterate over all keys of the model: tables and their settings."""
     hints = get_type_hints(model, include_extras=True)
@@ -251,6 +259,8 @@ def _keys(model: Any, prefix: Key = ()) -> Iterator[Key]:
         kind, _ = _kind(hints[item.name])
         if is_dataclass(kind):
             yield from _keys(kind, key)
+        elif (either := _table_or_value(kind)) is not None:
+            yield from _keys(either, key)
         elif get_origin(kind) is Mapping:
             yield (*key, "*")
             if (inner := _tables_in(kind)) is not None:

@@ -39,7 +39,16 @@ from tidegate import (
     open_ledger,
 )
 from tidegate.app import CommitStrategy, LagGuard, ListenerSpec, OutOfRange, Recreated, Topics
-from tidegate.core.columns import DecimalText, Tombstones, UnknownFields, Unrouted
+from tidegate.core.columns import (
+    AddedColumns,
+    DecimalText,
+    Evolution,
+    NullableColumns,
+    Tombstones,
+    UnknownFields,
+    Unrouted,
+    WiderColumns,
+)
 from tidegate.core.policies import CommitMode
 from tidegate.core.schemas import SchemaKind, SubjectName
 from tidegate.kafka import (
@@ -726,6 +735,11 @@ PLACES: dict[str, Place] = {
         java_partition, {"key": b"a", "partitions": 1}, {"key": Row(("a", 5, None)), "partitions": Row(count().refused)}
     ),
     "Table": Place(Table, {"name": "orders"}, _TABLE),
+    "Evolution": Place(
+        Evolution,
+        {},
+        {"add": choice(*AddedColumns), "widen": choice(*WiderColumns), "nullable": choice(*NullableColumns)},
+    ),
     "Part": Place(
         Part,
         {"table": "orders"},

@@ -101,7 +101,7 @@ def test_the_way_of_a_sink(app: App) -> None:
     with traced(code_of(Ledger.transact), code_of(Target.write)) as ways:
         app.run(until_caught_up=True)
     assert bills(app) == RECORDS
-    check(shortest(ways), hands=6, modules=19)
+    check(shortest(ways), hands=6, modules=20)
 
 
 def test_the_way_of_a_spark_task(app: App) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tidegate import ConfigurationError
 from tidegate.app.app import configured
+from tidegate.core.columns import Evolution
 from tidegate.settings import IntoSettings, OnError, Settings, SinkFormat, SinkSettings, TableMode
 from tidegate.tables import DebeziumAvroFormat
 
@@ -120,3 +121,39 @@ def test_a_sink_of_change_events_in_avro_needs_a_registry_and_is_made_with_its_p
     assert (type(listener.sink.format), listener.sink.format.placeholder) == (DebeziumAvroFormat, "gone")
     assert set(listener.sink.schemas) == {"key", "value"}
     assert listener.sink.parts == {"value", "key", "headers"}
+
+
+FOLLOWS = "[sink.a]\ntopics = 'a'\n[sink.a.into]\ntable = 'a'\nevolve = "
+
+
+def test_a_table_may_have_a_policy_for_each_kind_of_change(tmp_path: Path) -> None:
+    into = load(tmp_path, FOLLOWS + '{ widen = "widen", nullable = "drop" }').sink["a"].into
+    assert into is not None
+    assert into.described().evolution == Evolution(widen="widen", nullable="drop")
+    assert into.shown()["evolve"] == {"add": "add", "widen": "widen", "nullable": "drop"}
+    part = "[sink.a]\ntopics = 'a'\n[sink.a.route.parts.b]\ntable = 'b'\nevolve = { add = 'ignore', widen = 'widen' }"
+    route = load(tmp_path, part).sink["a"].route
+    assert route is not None
+    assert route.parts["b"].part().table.evolution == Evolution(add="ignore", widen="widen")
+    plain = load(tmp_path, FOLLOWS + "false", TIDEGATE_SINK__A__INTO__EVOLVE="yes").sink["a"].into
+    assert plain is not None
+    assert plain.described().evolution == Evolution()
+    text = load(tmp_path, FOLLOWS + "{ widen = 'widen' }", TIDEGATE_SINK__A__INTO__EVOLVE__NULLABLE="drop").sink["a"]
+    assert text.into is not None
+    assert text.into.described().evolution == Evolution(widen="widen", nullable="drop")
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ("{ widen = 'narrow' }", "sink.a.into.evolve.widen: expected one of 'widen', 'refuse'"),
+        ("{ wide = 'widen' }", "there is no such setting; did you mean sink.a.into.evolve.widen?"),
+        ("{ add = true }", "sink.a.into.evolve.add: expected one of 'add', 'ignore', 'refuse'"),
+        ("'all'", "sink.a.into.evolve: expected true or false, or a policy for each kind of change"),
+        ("5", "sink.a.into.evolve: expected true or false, or a policy for each kind of change"),
+    ],
+)
+def test_a_policy_that_there_is_not_is_refused_by_name(tmp_path: Path, policy: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load(tmp_path, FOLLOWS + policy)
+    assert said in str(refused.value)

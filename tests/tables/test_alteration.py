@@ -15,9 +15,10 @@ from sqlalchemy import create_engine
 
 from tidegate import ConfigurationError, Table
 from tidegate.errors import LedgerBusy, LedgerDenied
-from tidegate.tables import Evolution, Target
+from tidegate.tables import Evolution, SchemaFormat, Target
 from tidegate.tables.layout import Layout
 
+from .avro.values import Schemas
 from .places import Place, feed
 
 ALL = Evolution(widen="widen", nullable="drop")
@@ -105,6 +106,14 @@ def test_an_integer_becomes_a_decimal_and_what_no_type_holds_is_a_misfit_with_bo
     assert "the field text, and no wider type keeps every value of both" in misfit.why
     assert ("numeric" if server.database == "postgres" else "decimal(65,30)") in misfit.why
     assert as_numbers(server.rows(name)) == [(1, 2**62), (2, Decimal("1.5")), (4, 2**70)]
+
+
+def test_exact_values_widen_a_column_only_within_its_own_kind_of_type(on_postgres: Place) -> None:
+    name = on_postgres.create("id smallint, s varchar(2)")
+    values: list[dict[str, Any]] = [{"id": 2**40}, {"id": 1.5}, {"id": 1, "s": 12345}, {"id": 2, "s": "abc"}]
+    misfits = on_postgres.put(Table(name, evolve=WIDEN, exact=True), values).misfits
+    assert [(misfit.place, misfit.column) for misfit in misfits] == [(1, "id"), (2, "s")]
+    assert types_in(on_postgres, name) == {"id": "bigint", "s": "text"}
 
 
 def test_a_record_that_does_not_fit_in_any_case_alters_nothing(server: Place) -> None:
@@ -367,6 +376,15 @@ def test_two_members_that_widen_at_once_never_narrow_what_the_other_has_widened(
             engine.dispose()
 
 
+def test_a_member_that_knows_the_table_as_it_was_does_not_narrow_it(server: Place) -> None:
+    name = server.create("id integer PRIMARY KEY, n smallint")
+    late, early = (Target(server.engine, Table(name, key="id", mode="upsert", evolve=WIDEN)) for _ in range(2))
+    late.prepare()
+    assert early.read(feed([{"id": 1, "n": 2**70}])).misfits == ()
+    assert late.read(feed([{"id": 2, "n": 2**40}])).misfits == ()
+    assert types_in(server, name)["n"].startswith("decimal")
+
+
 def test_an_alteration_that_gets_no_lock_gives_up_in_time_and_works_later(server: Place) -> None:
     name = server.create("id integer, n smallint")
     target = Target(server.engine, Table(name, evolve=WIDEN))
@@ -417,3 +435,54 @@ def test_a_layout_of_a_table_that_follows_its_records_can_be_pickled(server: Pla
     again = pickle.loads(pickle.dumps(layout))
     assert isinstance(again, Layout)
     assert again == layout
+
+
+def total_of(precision: int, scale: int, n: str) -> dict[str, Any]:
+    total = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+    fields = [{"name": "id", "type": "int"}, {"name": "total", "type": total}, {"name": "n", "type": n}]
+    return {"type": "record", "name": "O", "fields": fields}
+
+
+def test_columns_follow_the_schemas_of_avro_records_in_the_middle_of_a_batch(server: Place) -> None:
+    schemas = Schemas(total_of(5, 2, "int"), total_of(12, 4, "double"))
+    name = server.create("id integer PRIMARY KEY, total decimal(5,2), n smallint")
+    values = [
+        schemas.bytes_of(1, {"id": 1, "total": Decimal("1.25"), "n": 1}),
+        schemas.bytes_of(2, {"id": 2, "total": Decimal("12345.0625"), "n": 0.5}),
+        schemas.bytes_of(1, {"id": 3, "total": Decimal("-999.99"), "n": 3}),
+    ]
+    table = Table(name, key="id", mode="upsert", evolve=WIDEN)
+    form = SchemaFormat("avro", registry=schemas)  # type: ignore[arg-type]
+    assert server.put(table, values, format=form).misfits == ()
+    assert types_in(server, name) == {"id": "integer not null", "total": "decimal(12,4)", "n": "double"}
+    assert server.rows(name) == [(1, Decimal("1.25"), 1.0), (2, Decimal("12345.0625"), 0.5), (3, Decimal("-999.99"), 3)]
+
+
+def event(number: int, note: str | None, n: int, *, optional: bool = True) -> dict[str, Any]:
+    fields = [
+        {"field": "id", "type": "int64"},
+        {"field": "note", "type": "string", "optional": optional},
+        {"field": "n", "type": "int64"},
+    ]
+    return {"schema": {"type": "struct", "fields": fields}, "payload": {"id": number, "note": note, "n": n}}
+
+
+def test_columns_follow_the_schemas_of_kafka_connect(server: Place) -> None:
+    name = server.create("id integer PRIMARY KEY, note varchar(5) NOT NULL, n smallint")
+    values = [event(1, "a", 1, optional=False), event(2, "abcdef", 2**40), event(3, None, 3)]
+    table = Table(name, key="id", mode="upsert", evolve=ALL)
+    assert server.put(table, values, format="connect-json").misfits == ()
+    assert types_in(server, name) == {"id": "integer not null", "note": "text", "n": "bigint"}
+    assert server.rows(name) == [(1, "a", 1), (2, "abcdef", 2**40), (3, None, 3)]
+
+
+def test_columns_follow_change_events(server: Place) -> None:
+    name = server.create("id integer PRIMARY KEY, note varchar(5) NOT NULL, n smallint")
+    rows: list[dict[str, Any]] = [{"id": 1, "note": "a", "n": 1}, {"id": 2, "note": "abcdef", "n": 2**40}]
+    rows += [{"id": 2**40, "note": None, "n": 3}]
+    values = [{"op": "c", "before": None, "after": row, "source": {}} for row in rows]
+    deletion = {"op": "d", "before": rows[1], "after": None, "source": {}}
+    table = Table(name, key="id", mode="upsert", evolve=ALL)
+    assert server.put(table, [*values, deletion], format="debezium").misfits == ()
+    assert types_in(server, name) == {"id": "bigint not null", "note": "text", "n": "bigint"}
+    assert server.rows(name) == [(1, "a", 1), (2**40, None, 3)]

@@ -221,6 +221,8 @@ def _widest(layout: Layout, column: Column, kind: ColumnType | None) -> Column:
     if not (evolution.widens and column.spelled):
         return column
     match name:
+        case TypeName.INTEGER if column.exact and kind is not None and kind.name is not name:
+            return column
         case TypeName.INTEGER if kind is not None and kind.name is TypeName.DOUBLE:
             return replace(column, type=kind.bare) if _is_exact_in_double(column) else column
         case TypeName.INTEGER if kind is None or kind.name in (TypeName.INTEGER, TypeName.DECIMAL):

@@ -102,8 +102,8 @@ class SchemaFormat:
         found: dict[_Path, list[ColumnType | None]] = {}
         beside = tuple(beside)
         for codec, values in self._codecs_of(feed, part):
-            known = Known(paths or [*((name,) for name in beside), *found], ignore_case=ignore_case)
-            renames = self.renames(codec, known)
+            asked = [*((name,) for name in beside), *found] if paths is None else list(filter(None, paths))
+            renames = self.renames(codec, Known(asked, ignore_case=ignore_case))
             types = self._types(codec)
             if paths is not None and renames:
                 for path in paths:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from tests.app.sink.shop import GROUP, Shop
 
@@ -130,4 +132,29 @@ def test_a_column_that_somebody_narrows_meanwhile_is_widened_again(shop: Shop) -
     change = "ALTER COLUMN n TYPE SMALLINT" if shop.database == "postgresql" else "MODIFY n SMALLINT"
     shop.sink(into=FOLLOWS["widen"], format=shop.once(altered(shop, change), at=4), batch=4)
     assert shop.rows("n") == [(number,) for number in (0, 1, 2, 3, 4, 6, 7, 2**40)]
+    assert not shop.letters()
+
+
+def test_an_alteration_that_waits_for_a_lock_neither_stops_the_sink_nor_parks(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shop.database == "sqlite":
+        pytest.skip("SQLite has no statement that changes the type of a column")
+    monkeypatch.setattr("tidegate.tables.database.DEFINING", 1)
+    shop.create("id INTEGER, n SMALLINT")
+    shop.send({"id": 1, "n": 1}, {"id": 2, "n": 2**40})
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with shop._engine.begin() as conn:
+            conn.exec_driver_sql(f"INSERT INTO {shop.table} VALUES (0, 0)")
+            held.set()
+            done.wait(3)  # the sink tries more than once
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(30)
+    shop.sink(into=FOLLOWS["widen"])
+    holder.join()
+    assert shop.rows() == [(0, 0), (1, 1), (2, 2**40)]
     assert not shop.letters()

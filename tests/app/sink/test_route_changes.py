@@ -11,7 +11,7 @@ import pytest
 from tests.app.sink.depot import Depot
 
 from tidegate import App, ConfigurationError, Table
-from tidegate.tables import DebeziumFormat, Part, Route
+from tidegate.tables import DebeziumFormat, Evolution, Part, Route
 
 TOPICS, HEARTBEATS = "^shop[.]|^__debezium", "__debezium-heartbeat.shop"
 AS: dict[str, Any] = {"format": "debezium"}
@@ -270,3 +270,18 @@ def test_an_event_that_fits_no_table_is_parked_alone(depot: Depot) -> None:
 def test_parts_that_take_no_change_events_are_refused_at_once(part: Part, why: str, form: Any) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(why)):
         App("nowhere.invalid:9092", "sqlite:///none.db").sink("shop", into=part, group="shop", format=form)
+
+
+def test_each_table_of_a_route_follows_its_records_by_its_own_policy(depot: Depot) -> None:
+    for name in ("orders", "customers"):
+        depot.sql(f"CREATE TABLE {depot.table(name)} (id INTEGER PRIMARY KEY, note VARCHAR(3))")
+        depot.kit.topic(f"shop.{name}")
+        depot.send(f"shop.{name}", *({"id": each, "note": "x" * each} for each in (2, 6, 3)))
+    parts = [
+        Part(Table(depot.table(name), key="id", mode="upsert", evolve=policy), where={"topic": f"shop.{name}"})
+        for name, policy in (("orders", Evolution(widen="widen")), ("customers", True))
+    ]
+    depot.run("^shop[.]", Route(parts))
+    assert depot.rows("orders") == [(2, "xx"), (3, "xxx"), (6, "xxxxxx")]
+    assert depot.rows("customers") == [(2, "xx"), (3, "xxx")]
+    assert depot.parked() == [("shop.customers", 1)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,12 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import create_engine
-from tests.tables.avro.values import records, values_of
+from tests.tables.avro.values import Schemas, records, values_of
 from tests.tables.ways import columns, compared
 
-from tidegate.core.schemas import Schema, SchemaKind, framed
 from tidegate.tables import Feed, SchemaFormat, Table, Target
-from tidegate.tables.codec import codec_of
 from tidegate.tables.format import FieldMatch, NewFields, Unmatched
 
 OLD = {"type": "record", "name": "O", "fields": [{"name": "id", "type": "long"}, {"name": "town", "type": "string"}]}
@@ -25,25 +22,6 @@ NEW = {
     "fields": [{"name": "id", "type": "long"}, {"name": "city", "type": "string", "aliases": ["place", "town"]}],
 }
 LATER = {**NEW, "fields": [*NEW["fields"], {"name": "zip", "type": ["null", "int"], "default": None}]}
-
-
-class Schemas:
-    """A registry of a few schemas, which are numbered from 1."""
-
-    def __init__(self, *schemas: Any) -> None:
-        self.found = [Schema(SchemaKind.AVRO, json.dumps(each)) for each in schemas]
-
-    def by_id(self, number: int) -> Schema:
-        return self.found[number - 1]
-
-    def latest(self, subject: str) -> Any:
-        raise NotImplementedError
-
-    def id_of(self, subject: str, schema: Schema, *, register: bool) -> int:
-        raise NotImplementedError
-
-    def bytes_of(self, number: int, value: Any) -> bytes:
-        return framed(number, codec_of(self.found[number - 1]).encode(value))
 
 
 def put(table: Table, schemas: Schemas, values: Sequence[tuple[int, Any]], engine: Any, **more: Any) -> Any:

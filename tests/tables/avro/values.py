@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 
 from hypothesis import strategies as st
+
+from tidegate.core.schemas import Schema, SchemaKind, framed
+from tidegate.tables.codec import codec_of
 
 Drawn = tuple[Any, Any]
 """A schema and a value that fits it."""
@@ -22,6 +26,25 @@ class Names:
     def next(self) -> str:
         self.given += 1
         return f"Type{self.given}"
+
+
+class Schemas:
+    """A registry of a few schemas, which are numbered from 1."""
+
+    def __init__(self, *schemas: Any) -> None:
+        self.found = [Schema(SchemaKind.AVRO, json.dumps(each)) for each in schemas]
+
+    def by_id(self, number: int) -> Schema:
+        return self.found[number - 1]
+
+    def latest(self, subject: str) -> Any:
+        raise NotImplementedError
+
+    def id_of(self, subject: str, schema: Schema, *, register: bool) -> int:
+        raise NotImplementedError
+
+    def bytes_of(self, number: int, value: Any) -> bytes:
+        return framed(number, codec_of(self.found[number - 1]).encode(value))
 
 
 def logical(kind: str, name: str, **more: Any) -> dict[str, Any]:
