@@ -245,9 +245,9 @@ def _tables_in(kind: Any) -> Any:
 
 
 def _table_or_value(kind: Any) -> Any:
-    """Return the dataclass for a setting that may be a table or one value; ``None`` if it may not."""
-    either = get_args(kind)[0] if get_origin(kind) is Annotated else None
-    return next((each for each in get_args(either) if is_dataclass(each)), None)
+    """Return the dataclass for a setting that may be a table or true or false; ``None`` if it may not."""
+    either = get_args(get_args(kind)[0]) if get_origin(kind) is Annotated else ()
+    return next((each for each in either if is_dataclass(each)), None) if bool in either else None
 
 
 def _keys(model: Any, prefix: Key = ()) -> Iterator[Key]:
