@@ -63,7 +63,19 @@ from tidegate.ledger import MemoryLedger, SqlLedger, Subscription
 from tidegate.ledger.duckdb import DuckdbLedger
 from tidegate.ledger.redis import RedisLedger
 from tidegate.observe import LoggingObserver, OpenTelemetryObserver, PrometheusObserver
-from tidegate.operate import By, Operator, Overview, Survey, To, target
+from tidegate.operate import (
+    Adoption,
+    By,
+    Checkpoint,
+    HandBack,
+    InDoubt,
+    KafkaGroup,
+    Operator,
+    Overview,
+    Survey,
+    To,
+    target,
+)
 from tidegate.settings import (
     IntoSettings,
     KafkaSettings,
@@ -86,8 +98,10 @@ from tidegate.settings import (
 from tidegate.spark import ExactlyOnce, Pipeline, SparkOptions
 from tidegate.tables import (
     ColumnType,
+    ConnectAvroFormat,
     ConnectJsonFormat,
     CsvFormat,
+    DebeziumAvroFormat,
     DebeziumFormat,
     Mode,
     OwnFormat,
@@ -285,6 +299,7 @@ LEDGER = Row(
 LIMITS = Row((5, "10s", True, object(), Limits, {"hold": 1}))
 FORMAT = Row(("yaml", "JSON", "", 5, None, CsvFormat, object(), foreign("json")), (("json", "json"),))
 KEY_FORMAT = Row(("yaml", "JSON", "", 5, None, CsvFormat(["a"]), object(), len))
+OF_A_FORMAT = Row((5, "http://a", True, object(), RegistryClient))
 REGISTRY = Row((5, "", True, "nowhere", "ftp://a", object(), RegistrySettings, ["http://a"]))
 COLUMNS = Row((5, "id", {}, {"id": 5}, {"id": "id"}, {"id": "offset.x"}, {5: "value"}, [("id", "value.id")], dict))
 INTO = Row((5, None, "", " ", True, Table, object(), b"orders", Foreign.WORD), (("orders", Table("orders")),))
@@ -368,6 +383,8 @@ _SPEC: dict[str, Row] = {
     "mirror": flag(),
     "threads": count(1, 1001, 10**30),
     "workers": count(1, 1001, 10**30, optional=True),
+    "concurrency": count(1, 10_001, 10**30, optional=True),
+    "timeout": Row(tuple(each for each in (*seconds().refused, 0, "0s") if each is not None), seconds().converted),
     "ordering": choice(*Ordering),
     "session_timeout": seconds(0, "0s", "2h"),
     "on_assigned": CALLBACK,
@@ -548,7 +565,12 @@ PLACES: dict[str, Place] = {
     "App.listener": Place(
         listener,
         {"topics": "orders", "group": "g"},
-        _LISTENER | {"decoder": Row(("yaml", "", 5, True, object()))},
+        _LISTENER
+        | {
+            "decoder": Row(("yaml", "", 5, True, object())),
+            "concurrency": Row(_SPEC["concurrency"].refused),  # the function is no coroutine
+            "timeout": Row(_SPEC["timeout"].refused),
+        },
         also=(App.listener, ListenerSpec),
     ),
     "App.sink": Place(
@@ -561,6 +583,8 @@ PLACES: dict[str, Place] = {
             "key_format": KEY_FORMAT,
             "columns": COLUMNS,
             "workers": Row((*count(optional=True).refused, 2, "2")),  # there is no function
+            "concurrency": Row((*count(optional=True).refused, 2, "2")),  # likewise
+            "timeout": Row((*(each for each in seconds().refused if each is not None), 2, "2s")),  # likewise
             "group": Row(tuple(each for each in GROUP.refused if each)),
         },
         _of_sink,
@@ -785,6 +809,8 @@ PLACES: dict[str, Place] = {
         },
     ),
     "ConnectJsonFormat": Place(ConnectJsonFormat, {}, {}),
+    "ConnectAvroFormat": Place(ConnectAvroFormat, {}, {"registry": OF_A_FORMAT}),
+    "DebeziumAvroFormat": Place(DebeziumAvroFormat, {}, {"placeholder": text(), "registry": OF_A_FORMAT}),
     "DebeziumFormat": Place(DebeziumFormat, {}, {"decimals": choice(*DecimalText), "placeholder": text()}),
     "SchemaFormat": Place(
         SchemaFormat,
@@ -792,7 +818,7 @@ PLACES: dict[str, Place] = {
         {
             "kind": Row(("yaml", "", 5, None, True, object()), (("avro", SchemaKind.AVRO),)),
             "flatten": text(optional=True),
-            "registry": Row((5, "http://a", True, object(), RegistryClient)),
+            "registry": OF_A_FORMAT,
         },
     ),
     "SchemaSerializer": Place(
@@ -909,6 +935,56 @@ PLACES: dict[str, Place] = {
             "partitions": Row(([-1], ["x"], [True], "x", object())),
             "force": Row(flag().refused),
         },
+    ),
+    "KafkaGroup": Place(
+        KafkaGroup,
+        {"survey": Survey("a:1"), "group": "g"},
+        {"survey": Row((5, None, "a:1", Survey)), "group": Row(GROUP.refused), "what": Row((5, None, ""))},
+    ),
+    "Checkpoint": Place(
+        Checkpoint,
+        {"directory": "."},
+        {
+            "directory": Row((5, None, True, object(), "")),
+            "stopped": Row(flag().refused),
+            "source": Row(count(0, optional=True).refused),
+            "without_state": Row(flag().refused),
+            "clock": Row((5, "now", None)),
+        },
+    ),
+    "Adoption": Place(
+        Adoption,
+        {
+            "ledger": MemoryLedger(),
+            "survey": Survey("a:1"),
+            "source": KafkaGroup(Survey("a:1"), "old"),
+            "into": "g",
+        },
+        {
+            "ledger": Row((5, None, "memory://", MemoryLedger)),
+            "survey": Row((5, None, "a:1", Survey)),
+            "source": Row((5, None, "old", KafkaGroup)),
+            "into": Row(GROUP.refused),
+            "topics": Row((5, None, "or/ders", [5], ["no/topic"])),
+            "start": Row(START.refused),
+            "in_doubt": Row(choice(*InDoubt).refused),
+            "replace": Row(flag().refused),
+            "force": Row(flag().refused),
+        },
+        called={"into": "group"},
+    ),
+    "HandBack": Place(
+        HandBack,
+        {"ledger": MemoryLedger(), "survey": Survey("a:1"), "group": "g", "to": "old"},
+        {
+            "ledger": Row((5, None, "memory://", MemoryLedger)),
+            "survey": Row((5, None, "a:1", Survey)),
+            "group": Row(GROUP.refused),
+            "to": Row(GROUP.refused),
+            "replace": Row(flag().refused),
+            "fence": Row(flag().refused),
+        },
+        called={"to": "group"},
     ),
     "Overview": Place(
         Overview,
@@ -1040,6 +1116,7 @@ PLACES: dict[str, Place] = {
             "topics": Row((5, None, [5], [], "no/topic", Foreign, Foreign.WORD), (("orders", ("orders",)),)),
             "group": GROUP,
             "into": Row((5, "orders", None)),
+            "route": Row((5, "orders", RouteSettings({"orders": PartSettings("orders")}))),  # beside into
             "kafka": Row((5, "a:1")),
             "ledger": Row((5, "memory://")),
             "registry": Row((5, "http://a")),

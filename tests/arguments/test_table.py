@@ -48,6 +48,8 @@ MADE_BY_TIDEGATE = {
     *("Result", "Span", "TopicPartition", "Verification"),
     # what became of something
     *(
+        "AdoptPreview",
+        "HandBackPreview",
         "Delivered",
         "Undelivered",
         "Handle",

@@ -130,7 +130,12 @@ def test_check_looks_at_everything_and_leaves_it_as_it_is(run: Run, directory: P
     ("before", "after", "code", "said"),
     [
         ('topics = "', 'topics = "not-', ExitCode.CONFIGURATION, "there is no topic 'not-orders-"),
-        ('id = "value.id"', 'no = "value.id"', ExitCode.CONFIGURATION, "table orders has no column 'no' that can be"),
+        (
+            'id = "value.id"',
+            'no = "value.id"',
+            ExitCode.CONFIGURATION,
+            "columns.no: table orders has no such column to write to; it has id, cents",
+        ),
         ('cents = "cast', 'no = "cast', ExitCode.CONFIGURATION, "columns.no: table orders has no such column to write"),
         ("create = true", "create = false", ExitCode.OK, "table orders: 2 columns"),
         ('types = { id = "integer", ', 'types = { id = "date", ', ExitCode.CONFIGURATION, "'id' is declared as date"),

@@ -45,6 +45,7 @@ def test_totals_of_the_largest_offsets_are_exact(store: Store) -> None:
 
 def test_the_newest_entries_come_first(store: Store) -> None:
     claims = store.ledger.claim(GROUP, [FIRST, SECOND], 0)
+    next_millisecond()
     advance(store, claims, span(0, 3))
     next_millisecond()
     advance(store, claims, span(0, 7, SECOND))

@@ -123,7 +123,6 @@ def run(spark: SparkSession, kafka: Kafka, checkpoint: Path, topics: list[str], 
     for topic in topics[1:]:
         found = found.union(rows(topic))
     if counted:
-        spark.conf.set("spark.sql.shuffle.partitions", 1)
         found = found.groupBy("partition").count()
     writer = found.writeStream.outputMode("update" if counted else "append").foreachBatch(lambda *_: None)
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()

@@ -161,7 +161,7 @@ def test_the_check_of_a_pipeline_makes_no_table_of_the_guard(shop: Shop, orders:
         into = IntoSettings(
             shop.place.name, key=("id",), mode=TableMode.UPSERT, create=create, guard="at", guard_table=marks
         )
-        settings = PipelineSettings((orders.name,), "g", into, KafkaSettings(orders.bootstrap))
+        settings = PipelineSettings((orders.name,), "g", into, kafka=KafkaSettings(orders.bootstrap))
         return list(checked(settings, into.described(), shop.place.ledger))
 
     assert check(create=True)[-1] == f"table {shop.place.name}: 3 columns"

@@ -660,7 +660,7 @@ class OneSchema:
         raise NotImplementedError
 
 
-NESTED = """syntax = "proto3";
+WITHIN = """syntax = "proto3";
 message A { int32 n = 1; message B { int32 n = 1; } }
 message C { int32 n = 1; message D { int32 n = 1; message E { string word = 1; } } }"""
 # What SchemaId.id_to_bytes of confluent-kafka 2.16.0 (schema_registry/common/serde.py) returns for the id 7.
@@ -674,7 +674,7 @@ GOLDEN = {
 
 @pytest.mark.parametrize(("header", "name"), [(header, name) for header, (name, _, _) in GOLDEN.items()])
 def test_headers_of_confluents_client_choose_the_message(header: bytes, name: str) -> None:
-    codecs = Codecs(SchemaKind.PROTOBUF, OneSchema(schema(NESTED)))
+    codecs = Codecs(SchemaKind.PROTOBUF, OneSchema(schema(WITHIN)))
     _, data, value = GOLDEN[header]
     codec, number, rest = codecs.selected(data, [("__value_schema_id", header)], "value")
     assert (codec.name, number, codec.decode(rest)) == (name, 7, value)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from tidegate.core.arguments import argument, several
+from tidegate.core.arguments import Accepts, Label, argument, several
 from tidegate.core.journal import Kind
 from tidegate.core.policies import Earliest, Start, Timestamp
 from tidegate.core.positions import GroupState, Identity, Position
@@ -111,6 +111,7 @@ class HandBackPreview:
     warnings: tuple[str, ...] = ()
 
 
+@runtime_checkable
 class PositionSource(Protocol):
     """Where another tool keeps its positions."""
 
@@ -121,13 +122,22 @@ class PositionSource(Protocol):
         """Raise :class:`ChangeRefused` if the tool may still run."""
 
 
+_Source: TypeAlias = Annotated[
+    PositionSource,
+    Accepts(
+        "a KafkaGroup or a Checkpoint",
+        lambda given: given if isinstance(given, PositionSource) and not isinstance(given, type) else None,
+    ),
+]
+
+
 class KafkaGroup:
     """The committed offsets of a consumer group without members."""
 
     def __init__(self, survey: Survey, group: str, what: str = "Kafka group") -> None:
-        self._survey = survey
+        self._survey: Survey = argument("survey", Survey, survey)
         self._group = check_group(group)
-        self._what = what
+        self._what: str = argument("what", Label, what)
 
     def check_stopped(self) -> None:
         """Raise if the group has members."""
@@ -195,7 +205,7 @@ class Adoption:
         has positions in these topics; ``force`` allows an offset before the beginning of its log."""
         self._ledger: Ledger[Any] = argument("ledger", Ledger, ledger)
         self._survey: Survey = argument("survey", Survey, survey)
-        self._source = source
+        self._source: PositionSource = argument("source", _Source, source)
         self._into = check_group(into)
         self._topics = [check_topic(topic) for topic in sorted(set(argument("topics", _Topics, topics)))]
         self._start: Start = argument("start", Start | None, start) or Earliest()

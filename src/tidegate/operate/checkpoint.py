@@ -7,8 +7,9 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
+from tidegate.core.arguments import Accepts, Amount, argument
 from tidegate.core.records import TopicPartition, check_topic
 from tidegate.errors import ChangeRefused, InvalidName
 
@@ -35,6 +36,10 @@ _OFFSET_VERSIONS = {"v1", "v2"}
 _COMMIT_VERSION = re.compile(r"v\d+")  # nothing of a commit's content is used
 _REMOTE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]*:/")
 
+_Directory: TypeAlias = Annotated[
+    str | Path,
+    Accepts("the path of a directory", lambda given: given if isinstance(given, str | Path) and str(given) else None),
+]
 _Offsets: TypeAlias = dict[TopicPartition, int]
 _Sources: TypeAlias = dict[str, _Offsets | None]  # None: not a source of Kafka
 
@@ -53,11 +58,11 @@ class Checkpoint:
     ) -> None:
         """``stopped``: the user says that the query does not run. ``source`` chooses one of several sources, counted
         from 0. ``without_state`` accepts that the state of the query is left behind."""
-        self._directory = _local(directory)
-        self._stopped = stopped
-        self._source = source
-        self._without_state = without_state
-        self._clock = clock
+        self._directory = _local(argument("directory", _Directory, directory))
+        self._stopped: bool = argument("stopped", bool, stopped)
+        self._source: int | None = argument("source", Amount | None, source)
+        self._without_state: bool = argument("without_state", bool, without_state)
+        self._clock = argument("clock", Callable[[], float], clock)
 
     def check_stopped(self) -> None:
         """Raise :class:`ChangeRefused` if the query may still run."""

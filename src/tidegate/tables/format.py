@@ -188,7 +188,8 @@ class MappedRows:
             misfits.append(Misfit(place, None, str(clash)))
             return {}
         if self._watch.unmatched is not Unmatched.IGNORED:
-            for name in found.keys() - self._known.inside.keys() - self._watch.left_out:
+            strange = found.keys() - self._known.inside.keys() - self._watch.left_out
+            for name in (name for name in found if name in strange) if strange else ():
                 is_left_out = found[name] is None or self._known.has_exactly(name, found)
                 if not (is_left_out and self._watch.spares_nulls):
                     unmatched.setdefault(place, name)

@@ -317,28 +317,31 @@ class _RegisteredFields:
         data = feed.part(self._part)
         headers = feed.headers
         rows: list[Any] = []
+        numbers: dict[int, int] = {}
         misfits: list[Misfit] = []
         for place, each in enumerate(data):
             row: Any = None
             if each is not None:
                 try:
-                    row = self._row(each, (headers and headers[place]) or ())
+                    row, numbers[place] = self._row(each, (headers and headers[place]) or ())
                 except Mismatched as mismatch:
                     misfits.append(Misfit(place, None, str(mismatch)))
             rows.append(row)
-        return self._rows.fields(rows, range(len(data)), misfits)
+        found = self._rows.fields(rows, range(len(data)), ())
+        return replace(found, misfits=[*misfits, *(_named(each, numbers[each.place]) for each in found.misfits)])
 
-    def _row(self, data: bytes, headers: Sequence[tuple[str, bytes | None]]) -> Any:
+    def _row(self, data: bytes, headers: Sequence[tuple[str, bytes | None]]) -> tuple[Any, int]:
+        """Return a value, and the id of its schema."""
         codec, number, rest = self._codecs.selected(data, headers, self._part)
         try:
             value = renamed(self._form.flattened(codec, codec.decode(rest)), self._renames_of(codec))
         except ODD as error:
             raise odd(error, "the value").of_schema(number) from None
         if self._bare and not isinstance(value, Mapping):
-            return {self._bare[-1]: value}
+            return {self._bare[-1]: value}, number
         if self._needs_record and not isinstance(value, Mapping):
             raise Mismatched(f"schema {number}: its values have no fields that columns could come from")
-        return value
+        return value, number
 
 
 def _named(misfit: Misfit, number: int) -> Misfit:

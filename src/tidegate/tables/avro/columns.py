@@ -187,7 +187,7 @@ class AvroColumns:
             return {}
         names = given.keys() - known.inside.keys() - self._watch.left_out
         spared = {name for name in names if self._watch.spares_nulls and known.has_exactly(name, given)}
-        return {given[name]: name for name in names if name not in spared}
+        return {given[name]: name for name in given if name in names - spared}
 
     def _nodes(self, tree: Tree, wanted: Sequence[Wanted], around: frozenset[str] = frozenset()) -> dict[str, _Node]:
         found = {}
