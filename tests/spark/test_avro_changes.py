@@ -194,9 +194,10 @@ def shop(kafka: Kafka) -> Iterator[Shop]:
 def test_rows_of_a_source_are_left_in_each_database(
     shop: Shop, postgres: Postgres, mariadb: MariaDB, spark: SparkSession
 ) -> None:
-    topics = {shop.topic(table) for table in ("kinds", "lines", "brief")}
+    # A task of Connect that has to register a schema while the registry is away fails for good.
+    topics = {f"__debezium-heartbeat.{shop.prefix}", *map(shop.topic, ("kinds", "lines", "brief"))}
     admin = AdminClient(shop.client)
-    wait_until(lambda: topics <= admin.list_topics(timeout=10).topics.keys(), "the snapshot")
+    wait_until(lambda: topics <= admin.list_topics(timeout=10).topics.keys(), "the snapshot and a heartbeat")
     shop.registry.kill()
     places = [Place(postgres.url), Place(mariadb.url)]
     seen = [Seen() for _ in places]

@@ -39,7 +39,10 @@ _URL = "[ledger] url, as a URL of SQLAlchemy; PostgreSQL, MySQL, MariaDB, SQLite
 _ZONES = "none: times keep their zone, and are stored in UTC where a type has none; see types"
 _TIMES = "none: times are stored by the types of their columns"
 _REDUCED = "always: rows of one key are merged where the result is the same"
-_TRUNCATE = 'format = "debezium" and "debezium-avro" write truncates where they have an order: from a single partition, or with guard_table'
+_TRUNCATE = (
+    'format = "debezium" and "debezium-avro" write truncates where they have an order: from a single partition, or '
+    "with guard_table"
+)
 _VIEWS = "none: with append, views of PostgreSQL and SQLite that take rows are written to; others are refused at start"
 _FIELDS = "columns names what is written; without it, fields without a column are left out"
 _RENAMED = "replace and lower of a route; or a part for each topic"
