@@ -27,6 +27,7 @@ from tidegate import App, Table
 from tidegate.observe import Event, StoreBack, StoreLost
 from tidegate.sandbox import Debezium, Kafka, MariaDB, Postgres, Registry
 from tidegate.spark import Pipeline
+from tidegate.tables import Part, Route
 
 KINDS = """
 id bigint PRIMARY KEY, n numeric(10,2), v numeric, d date, ts timestamp, tz timestamptz, tm time, iv interval,
@@ -114,7 +115,7 @@ class Shop:
         beside = rf"__debezium-heartbeat\.{self.prefix}|{self.prefix}\.transaction"
         app.sink(
             re.compile(rf"^({beside}|{self.prefix}\.public\.(kinds|lines))$"),
-            into=Table("{topic}", key="{key}", **how),
+            into=Route(Part(Table("{topic}", key="{key}", **how)), most_tables=10_000),  # of other tests, too
             group=f"{place.name}-route",
             format="debezium-avro",
         )
