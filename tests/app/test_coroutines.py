@@ -311,7 +311,8 @@ def test_a_resource_is_opened_once_in_the_loop_and_closed_at_the_end(app: App) -
         yield {"EUR": 1}
         story.append("rates closed")
 
-    async def quote(client: Client, record: Record, *, rates: dict) -> Any:  # type: ignore[type-arg]
+    async def quote(client: Client | None, record: Record, *, rates: dict) -> Any:  # type: ignore[type-arg]
+        assert client is not None
         assert rates == {"EUR": 1}
         return row(record, await client.ask(record))
 
@@ -370,6 +371,10 @@ def of_anything() -> Iterator[Any]:
     yield 1
 
 
+def of_nothing_known() -> Iterator[Unknown]:  # type: ignore[name-defined]  # noqa: F821
+    yield 1
+
+
 @pytest.mark.parametrize(
     ("function", "why"),
     [
@@ -378,6 +383,7 @@ def of_anything() -> Iterator[Any]:
         (needs, "generator function without parameters"),
         (of_records, "yields Record"),
         (of_anything, "does not say which class"),
+        (of_nothing_known, "annotation cannot be resolved .NameError"),
     ],
 )
 def test_what_is_no_resource_is_refused(app: App, function: Callable[..., Any], why: str) -> None:

@@ -113,7 +113,7 @@ def _shared(
     for parameter in parameters if resources else ():
         if parameter.annotation is parameter.empty or parameter.kind is parameter.POSITIONAL_ONLY:
             continue
-        kind = _resolved(function, name, parameter, names)
+        kind, _ = _without_none(_resolved(function, name, parameter, names))
         if isinstance(kind, type) and kind in resources:
             found[parameter.name] = resources[kind]
     return found

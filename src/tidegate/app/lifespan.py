@@ -171,7 +171,13 @@ def _kind(name: str, function: Any) -> type:
     is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
     if not is_generator or inspect.signature(function).parameters:
         raise ConfigurationError(f"cannot use {name}: {_USE}")
-    returned = get_type_hints(function).get("return")
+    try:
+        returned = get_type_hints(function).get("return")
+    except Exception as error:
+        raise ConfigurationError(
+            f"cannot use {name}: its annotation cannot be resolved ({type(error).__name__}); define the class at the "
+            "top of the module, and import it outside of 'if TYPE_CHECKING'"
+        ) from error
     kind = get_args(returned)[0] if get_origin(returned) in _YIELDS and get_args(returned) else None
     if not isinstance(kind, type) or kind is Any:
         raise ConfigurationError(f"cannot use {name}: its annotation does not say which class it yields; {_USE}")
