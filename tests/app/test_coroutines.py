@@ -19,6 +19,7 @@ from tidegate import App, Backoff, ConfigurationError, DeadLetter, Delivery, Out
 from tidegate.app import coroutines
 from tidegate.app.handler import HandlerFailed
 from tidegate.app.lifespan import Lifespan
+from tidegate.core.policies import Ordering
 from tidegate.core.records import TopicPartition
 from tidegate.errors import ListenerStopped
 from tidegate.testing import Crash, NotCaughtUp, Step, TestKit
@@ -275,6 +276,34 @@ def test_at_most_once_without_a_ledger_and_sinks_refuse_coroutines(app: App) -> 
         listen(App(ledger=None), plain_coroutine, delivery=Delivery.AT_MOST_ONCE)
     with pytest.raises(ConfigurationError, match="leave concurrency and timeout out"):
         app.sink("orders", into=Table("orders"), timeout=1)
+
+
+def test_a_cancelled_computation_cancels_its_coroutine_and_the_lane_goes_on_when_that_has_ended() -> None:
+    story: list[str] = []
+    started = threading.Event()
+
+    async def compute(record: Record, attempt: int) -> int:
+        story.append(f"began {record.offset}")
+        if record.offset == 0:
+            started.set()
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                await asyncio.sleep(0.05)
+                story.append("ended 0")
+        return record.offset
+
+    with Lifespan() as lifespan:
+        pool = coroutines.CoroutinePool(4, Ordering.PARTITION, compute, "test", lifespan)
+        stuck = pool.submit([Record("t", 0, 0), Record("t", 0, 1)])
+        assert started.wait(PATIENCE)
+        after = pool.submit([Record("t", 0, 2)])
+        pool.cancel([stuck])
+        wait_until(lambda: after.is_done, "the lane goes on")
+        pool.check()
+        pool.close()
+    assert after.results == [2]
+    assert story == ["began 0", "ended 0", "began 2"]
 
 
 # Resources
